@@ -37,6 +37,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "partition": (
         ["src/_core/partition/*.c"],
         ["tests/partition/test_quality.py::test_figures_change_only_with_the_algorithm",
+         "tests/partition/test_quality.py::test_subgraph_numbers_change_only_with_the_algorithm",
          "tests/partition/test_partition.py", "tests/partition/test_auto.py", "tests/partition/test_check.py",
          "tests/partition/test_closure.py", "tests/partition/test_lower_bound.py",
          "tests/partition/test_metamorphic.py", "tests/partition"],
@@ -139,8 +140,9 @@ UNSEEN = re.compile(
 )
 """What comes before a number or an index whose increase no test should notice: the length of a declared array, the size
 of an allocation, and the estimate of the work since signals were last looked for."""
-HINT = re.compile(r"\b__builtin_prefetch\([^;]*$")
-"""What comes before any part of a hint to the processor."""
+HINT = re.compile(r"\b(?:__builtin_prefetch|HG_PREFETCH)\([^;]*$|^\s*(?:int64_t )?work \+?= [^;]*$")
+"""What comes before any part of a hint to the processor, and of the estimate of the work since signals were last looked
+for."""
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
     r"""(?P<skip>\"{3}.*?\"{3}|/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""

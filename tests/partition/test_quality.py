@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,50 @@ def test_figures_change_only_with_the_algorithm(kind):
         cut = int(weighted.cut_weight)
         found += [plain.num_subgraphs, plain.cut_edges, weighted.num_subgraphs, cut, plain.lower_bound]
     assert tuple(found.tolist()) == FIGURES[kind]
+
+
+SEARCHES = {
+    ("transformer", 3_000): (429, 855, 429, 5003, 4132915257),
+    ("inception", 3_000): (601, 1500, 601, 6353, 3170734060),
+    ("random", 3_000): (306, 2503, 305, 14588, 4061381572),
+    ("chain", 3_000): (300, 299, 300, 1850, 3967707587),
+    ("unet", 3_000): (536, 2030, 536, 12764, 2283368759),
+    ("towers", 3_000): (1053, 1889, 1053, 11594, 2772541519),
+    ("experts", 3_000): (311, 1759, 311, 6856, 676189430),
+    ("comb", 3_000): (536, 3510, 536, 21850, 2283368759),
+    ("loose_comb", 3_000): (324, 3014, 324, 17877, 3321584673),
+    ("ladder", 3_000): (454, 1344, 454, 8285, 125989741),
+    ("three_devices", 3_000): (1442, 4372, 1436, 27023, 1442567799),
+    ("half_foreign", 3_000): (825, 3694, 820, 22255, 163378989),
+    ("joined_trees", 3_000): (386, 877, 386, 4702, 1247010107),
+    ("deep_trees", 3_000): (426, 910, 426, 5147, 589156639),
+    ("combs", 3_000): (577, 2552, 577, 15496, 2284562633),
+    ("linked_chains", 3_000): (445, 668, 445, 4372, 3488723829),
+    ("many_linked_chains", 3_000): (1217, 406, 1217, 2621, 1457561469),
+    ("butterfly", 4_000): (670, 1444, 667, 8582, 1699529655),
+    ("random", 20_000): (2083, 17122, 2082, 99134, 2001585047),
+    ("random", 60_000): (6252, 50950, 6250, 296746, 2350738012),
+    ("loose_comb", 30_000): (3125, 30942, 3119, 182044, 3001377176),
+    ("linked_chains", 60_000): (9610, 15557, 9610, 96153, 3692248060),
+    ("many_linked_chains", 60_000): (8655, 13561, 8652, 83557, 542132019),
+    ("combs", 40_000): (7450, 43802, 7450, 271035, 3696483152),
+    ("half_foreign", 30_000): (8697, 37618, 8668, 228501, 3559501859),
+    ("deep_trees", 60_000): (7831, 17402, 7831, 90630, 3110597033),
+}
+"""Of one graph each, for `auto`: subgraphs and cut edges; subgraphs and the weight of the cut if edges have weights; a
+checksum of the subgraph numbers in both partitions. Searches in the largest graphs use up their steps."""
+
+
+@pytest.mark.parametrize(("kind", "n"), SEARCHES)
+def test_subgraph_numbers_change_only_with_the_algorithm(kind, n):
+    """Most faults in budgets, starts and ties change the partition of one of these graphs, if only a little."""
+    src, dst, device = graphs.make(kind, n, 1)
+    graph = Graph.from_edges(src, dst, len(device))
+    weight = 2.0 ** np.random.default_rng(1).integers(0, 5, len(src))
+    plain, weighted = partition_graph(graph, device), partition_graph(graph, device, edge_weight=weight)
+    checksum = zlib.crc32(np.concatenate([plain.subgraph_of, weighted.subgraph_of]).astype("<i4").tobytes())
+    found = (plain.num_subgraphs, plain.cut_edges, weighted.num_subgraphs, int(weighted.cut_weight), checksum)
+    assert found == SEARCHES[kind, n]
 
 
 @pytest.mark.parametrize("twin", [twins.depth, twins.contraction])
