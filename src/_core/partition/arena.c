@@ -37,23 +37,29 @@ void hg_arena_close(hg_arena *arena)
     arena->blocks = 0;
 }
 
+static void *fail(hg_arena *arena)
+{
+    arena->failed = 1;
+    return NULL;
+}
+
 void *hg_take(hg_arena *arena, int64_t count, size_t size)
 {
     if (count < 1)
         count = 1;
     if ((uint64_t)count > (SIZE_MAX - CACHE_LINE) / size) /* unreached: counts are products of int32 numbers */
-        return NULL;
+        return fail(arena);
     HT_ASSERT(arena->current >= 0 && arena->current < arena->blocks && arena->used <= arena->size[arena->current]);
     const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     while (HG_SEPARATE_ARRAYS || arena->size[arena->current] - arena->used < bytes) {
         if (arena->current + 1 == arena->blocks) { /* unreached: the else and the limit, in debug builds */
             if (arena->blocks == HG_ARENA_BLOCKS)
-                return NULL;
+                return fail(arena);
             const size_t last = HG_SEPARATE_ARRAYS ? 0 : arena->size[arena->current];
             arena->size[arena->blocks] = bytes > last ? bytes : last;
             arena->block[arena->blocks] = new_block(&arena->size[arena->blocks]);
             if (!arena->block[arena->blocks])
-                return NULL;
+                return fail(arena);
             arena->blocks++;
         }
         arena->current++;

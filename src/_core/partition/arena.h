@@ -24,6 +24,7 @@ typedef struct {
     char *block[HG_ARENA_BLOCKS];
     size_t size[HG_ARENA_BLOCKS];
     int blocks, current;
+    int failed;  /* 1: an array could not be taken. One check suffices for all arrays taken before it */
     size_t used; /* of the current block */
 } hg_arena;
 

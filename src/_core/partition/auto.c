@@ -95,7 +95,7 @@ static int contract(improver *s, const hg_graph *g, const uint8_t *device_of, fl
     hg_coarse first;
     int32_t *merged = HG_TAKE(s->arena, int32_t, k), *again = HG_TAKE(s->arena, int32_t, k);
     uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
-    if (!merged || !again || !device)
+    if (s->arena->failed)
         return HG_NO_MEMORY;
     HT_ASSERT(!weighted || g == s->g);
     int status = hg_coarsen(g, device_of, weighted ? s->dag.out_weight : NULL, result->label, k, weighted, 1, &first,
@@ -159,7 +159,7 @@ static int move_pieces(improver *s, labels *result)
     int32_t *level = HG_TAKE(s->arena, int32_t, k);
     uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
     labels united = {.label = HG_TAKE(s->arena, int32_t, k)};
-    if (!level || !device || !united.label)
+    if (s->arena->failed)
         return HG_NO_MEMORY;
     for (int32_t x = 0; x < k; x++)
         device[x] = (uint8_t)coarse.kind[x];
@@ -388,7 +388,7 @@ static int try_candidates(improver *s, contest *c)
     if (status != HG_OK || !next_candidate(c))
         return status;
     int32_t *order = HG_TAKE(s->arena, int32_t, n), *levels = HG_TAKE(s->arena, int32_t, 2 * (int64_t)n);
-    if (!order || !levels)
+    if (s->arena->failed)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++)
         order[n - 1 - i] = hg_nth(s->g, i);
@@ -465,7 +465,7 @@ static float *transposed(const hg_graph *g, const float *weight, hg_arena *arena
 {
     float *pred_weight = HG_TAKE(arena, float, g->m);
     int32_t *next = HG_TAKE(arena, int32_t, g->n);
-    if (!pred_weight || !next)
+    if (arena->failed)
         return NULL;
     memcpy(next, g->pred_indptr, (size_t)g->n * sizeof *next);
     for (int32_t v = 0; v < g->n; v++)
@@ -484,7 +484,7 @@ static int lower_weight(improver *s, const double *weight, int64_t size, labels 
     s->dag.out_weight = out_weight;
     s->dag.in_weight = out_weight ? transposed(s->g, out_weight, s->arena) : NULL;
     labels other = {HG_TAKE(s->arena, int32_t, n), best->count, best->maximal};
-    if (!s->dag.in_weight || !other.label)
+    if (s->arena->failed)
         return HG_NO_MEMORY;
     double cut, before, gained;
     int status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
@@ -536,7 +536,7 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int 
     s.depth = HG_TAKE(&arena, int32_t, g->n);
     s.level = HG_TAKE(&arena, int32_t, g->n);
     int whole = 1;
-    int status = s.depth && s.level ? sweep_and_improve(&s, &result, &whole) : HG_NO_MEMORY;
+    int status = arena.failed ? HG_NO_MEMORY : sweep_and_improve(&s, &result, &whole);
     if (!whole) {
         const int64_t size = linked_size(g);
         if (status == HG_OK && thorough)

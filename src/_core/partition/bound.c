@@ -85,7 +85,7 @@ static int set_landmarks(bounds *b, int32_t *parent)
     const int32_t n = g->n;
     int64_t *length = HG_TAKE(b->arena, int64_t, n); /* changes * 2^32 + edges to the end */
     int32_t *best = HG_TAKE(b->arena, int32_t, n), *head = HG_TAKE(b->arena, int32_t, n);
-    if (!length || !best || !head)
+    if (b->arena->failed)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++) {
         parent[i] = i;
@@ -244,7 +244,7 @@ static int add_returns(bounds *b, int32_t *bound)
     int32_t *visits = HG_TAKE(b->arena, int32_t, n), *next = HG_TAKE(b->arena, int32_t, n);
     int64_t *steps = HG_TAKE(b->arena, int64_t, (int64_t)n + 1); /* to the nodes before a rank */
     uint8_t *cut_in = HG_TAKE(b->arena, uint8_t, g->m); /* cut, by predecessor rows */
-    if (!high || !size || !start || !by_size || !visits || !next || !steps || !cut_in)
+    if (b->arena->failed)
         return HG_NO_MEMORY;
     steps[0] = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -286,7 +286,7 @@ static int find_bound(bounds *b, int32_t *bound)
 {
     const int32_t n = b->g->n;
     int32_t *parent = HG_TAKE(b->arena, int32_t, n), *place_node = HG_TAKE(b->arena, int32_t, (int64_t)n + 1);
-    if (!parent || !place_node)
+    if (b->arena->failed)
         return HG_NO_MEMORY;
     b->place_group = place_node;
     int status = make_groups(b, parent, bound);
@@ -296,7 +296,7 @@ static int find_bound(bounds *b, int32_t *bound)
     hg_arena_release(b->arena, mark);
     b->place_group = HG_TAKE(b->arena, int32_t, n);
     b->onward = HG_TAKE(b->arena, int32_t, n);
-    if (status == HG_OK && (!b->place_group || !b->onward))
+    if (status == HG_OK && b->arena->failed)
         status = HG_NO_MEMORY;
     int64_t found = 1;
     for (int i = 0; i < ROUNDS && status == HG_OK && found; i++) {
@@ -319,7 +319,7 @@ int hg_lower_bound(const hg_graph *g, const uint8_t *device, int32_t *bound, hg_
     b.last = HG_TAKE(&arena, int32_t, g->n);
     b.cut = HG_TAKE_ZEROED(&arena, uint8_t, g->m);
     b.rank = g->order ? HG_TAKE(&arena, int32_t, g->n) : NULL;
-    int status = b.group && b.first && b.last && b.cut && (b.rank || !g->order) ? HG_OK : HG_NO_MEMORY;
+    int status = arena.failed ? HG_NO_MEMORY : HG_OK;
     for (int32_t i = 0; i < g->n && g->order && status == HG_OK; i++)
         b.rank[g->order[i]] = i;
     *bound = 0;

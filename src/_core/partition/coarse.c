@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
     coarse->size = HG_TAKE(arena, int32_t, count);
     int32_t *target = HG_TAKE(arena, int32_t, g->m); /* as many as there may be */
     float *sum = weighted ? HG_TAKE(arena, float, g->m) : NULL;
-    if (!target || (weighted && !sum) || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
+    if (arena->failed)
         return HG_NO_MEMORY;
     if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
         return HG_INTERRUPTED;
@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
     coarse->out = target;
     coarse->in_weight = weighted ? HG_TAKE(arena, float, edges) : NULL;
     coarse->out_weight = sum;
-    if (!coarse->in || (weighted && !coarse->in_weight))
+    if (arena->failed)
         return HG_NO_MEMORY;
     for (int32_t s = 0; s < count; s++) {
         coarse->in_start[s + 1] += coarse->in_start[s];

@@ -364,12 +364,10 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
         s.row[side] = HG_TAKE(arena, edge_row, k);
         s.search[side].found = HG_TAKE(arena, int32_t, k);
         s.refused[side] = HG_TAKE(arena, int32_t, k);
-        if (!s.refused[side] || !s.row[side] || !s.search[side].found)
-            return HG_NO_MEMORY;
     }
     s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges);
     s.entry[BACKWARD] = coarse->in;
-    if (!s.node || !s.order.next || !s.order.previous || !s.entry[FORWARD])
+    if (arena->failed)
         return HG_NO_MEMORY;
     s.order.key = &s.node->key;
     memcpy(s.entry[FORWARD], coarse->out, (size_t)coarse->edges * sizeof(int32_t));

@@ -165,7 +165,7 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
     int32_t *parent = HG_TAKE(arena, int32_t, n);
     int32_t *root = HG_TAKE(arena, int32_t, (int64_t)n + 1); /* the entry after the last is scratch */
     int64_t work = 0;
-    if (!parent || !root)
+    if (arena->failed)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i, at = level[v];
@@ -224,7 +224,7 @@ int hg_levels_of(const hg_dag *g, const int32_t *label, int32_t count, int32_t *
 {
     int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1), *member = HG_TAKE(arena, int32_t, g->n);
     int32_t *level_of = HG_TAKE_ZEROED(arena, int32_t, count);
-    if (!start || !member || !level_of)
+    if (arena->failed)
         return HG_NO_MEMORY;
     int status = hg_members(g->n, label, NULL, count, start, member, watch);
     for (int32_t s = count; s-- > 0 && status == HG_OK;) {

@@ -25,7 +25,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
     int32_t *pieces = HG_TAKE(&arena, int32_t, n);
     int32_t *origin = HG_TAKE(&arena, int32_t, n);
     int32_t *merged = HG_TAKE(&arena, int32_t, n);
-    if (!start || !member || !pieces || !origin || !merged)
+    if (arena.failed)
         goto out;
     if ((status = hg_members(n, label, g->order, *count, start, member, watch)) != HG_OK)
         goto out;

@@ -134,7 +134,7 @@ int hg_number_for_memory(const hg_graph *g, int32_t count, int32_t *label, hg_ar
     o.edge_start = HG_TAKE(arena, int32_t, (int64_t)room + 1);
     o.reader = HG_TAKE(arena, int32_t, room);
     int32_t *value_of = HG_TAKE(arena, int32_t, room);
-    if (!o.first || !o.maker || !o.edge_start || !o.reader || !value_of)
+    if (arena->failed)
         return HG_NO_MEMORY;
     int fits;
     int status = collect(&o, g, label, room, value_of, &fits);
@@ -149,8 +149,7 @@ int hg_number_for_memory(const hg_graph *g, int32_t count, int32_t *label, hg_ar
     o.stack = HG_TAKE(arena, int32_t, count);
     o.heap.entry = HG_TAKE(arena, hg_entry, count);
     int32_t *sequence = HG_TAKE(arena, int32_t, count), *number = HG_TAKE(arena, int32_t, count);
-    if (!o.value_start || !o.value || !o.input_start || !o.input || !o.waiting || !o.unread || !o.stack ||
-        !o.heap.entry || !sequence || !number)
+    if (arena->failed)
         return HG_NO_MEMORY;
     if (hg_members(o.num_values, o.maker, NULL, count, o.value_start, o.value, watch) != HG_OK ||
         hg_members(o.num_edges, o.reader, NULL, count, o.input_start, o.input, watch) != HG_OK)

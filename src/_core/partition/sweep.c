@@ -186,7 +186,7 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
     s.node = HG_TAKE(arena, node, n);
     s.ready = HG_TAKE(arena, int32_t, (int64_t)n + 1);
     s.complete = HG_TAKE(arena, int32_t, n);
-    if (!s.link || !s.node || !s.ready || !s.complete)
+    if (arena->failed)
         return HG_NO_MEMORY;
     for (int32_t v = 0; v < n; v++) {
         s.node[v].height = 0;

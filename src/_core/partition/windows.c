@@ -339,7 +339,7 @@ int hg_improve_windows(const hg_dag *g, int32_t *label, int32_t *count, double *
     s.name = HG_TAKE(arena, int32_t, n);
     int32_t *number = HG_TAKE(arena, int32_t, n);
     window *w = HG_TAKE(arena, window, 1);
-    if (!s.label || !s.start || !s.member || !s.order || !s.waiting || !s.atom || !s.name || !number || !w)
+    if (arena->failed)
         return HG_NO_MEMORY;
     memcpy(s.label, label, (size_t)n * sizeof *label);
     memset(s.atom, 0xFF, (size_t)n * sizeof *s.atom);
