@@ -234,7 +234,9 @@ def judge(mutant: Mutant, original: str, tests: list[str], seconds: float) -> st
             return "does not compile"
         if modules() == original:
             return "same code"
-        own = [str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/**/test_{mutant.path.stem}.py")]
+        folders = dict.fromkeys(re.sub(r"/[^/]*\.py.*", "", test) for test in tests)
+        own = [f"{folder}/test_{mutant.path.stem}.py" for folder in folders]
+        own = [test for test in own if (ROOT / test).exists()]
         return "survived" if passes([*own, *tests], seconds) else "killed"
     finally:
         mutant.path.write_text(source)
