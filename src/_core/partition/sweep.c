@@ -22,7 +22,9 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
         const uint8_t own = g->device[v];
-        int32_t d = 0, level = 0; /* level: edges from nodes of this depth */
+        int32_t level = 0; /* edges from nodes of this depth */
+        int32_t d = 0;     /* mutant: only differences between depths count */
+
         for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
             const int32_t u = g->in[j], foreign = g->device[u] != own, below = depth[u] + foreign;
             level = (level & -(below <= d)) + ((below >= d) & !foreign);
