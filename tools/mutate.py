@@ -140,9 +140,9 @@ UNSEEN = re.compile(
 )
 """What comes before a number or an index whose increase no test should notice: the length of a declared array, the size
 of an allocation, and the estimate of the work since signals were last looked for."""
-HINT = re.compile(r"\b(?:__builtin_prefetch|HG_PREFETCH)\([^;]*$|^\s*(?:int64_t )?work \+?= [^;]*$")
-"""What comes before any part of a hint to the processor, and of the estimate of the work since signals were last looked
-for."""
+HINT = re.compile(r"\b(?:__builtin_prefetch|HG_PREFETCH|HT_ASSERT)\([^;]*$|^\s*(?:int64_t )?work \+?= [^;]*$")
+"""What comes before any part of a hint to the processor, of an assertion, which this build leaves out, and of the
+estimate of the work since signals were last looked for."""
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
     r"""(?P<skip>\"{3}.*?\"{3}|/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
