@@ -119,3 +119,14 @@ def test_other_models_run_in_integers(model: onnx.ModelProto) -> None:
     assert not found(model)
     compiled = hetero.compile(model.SerializeToString(), "ORT")
     np.testing.assert_allclose(compiled({"x": X})["y"], defined(model), atol=0.5)
+
+
+def test_malformed_nodes_are_for_others_to_report() -> None:
+    """Values that depend on themselves, and nodes without inputs that they must have."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[2, 2] x) => (float[2, 2] y)
+        { a = Identity(a) y = Gemm(a, a, a) d = DequantizeLinear() z = Gemm(d, d, d) m = MatMul(d) s = Add(d, m)
+          u = Add(s) }
+    """)
+    assert not found(model)

@@ -22,6 +22,7 @@ __all__ = ["has_bias_of_other_scale"]
 
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators through which onnxruntime moves a DequantizeLinear."""
+_MOST_MOVES = 16  # in a row; a malformed graph may have a value that depends on itself
 _TOLERANCE = 1e-4  # relative: quantizers round the product
 
 
@@ -37,10 +38,12 @@ class _Scope:
 
     def dequantize(self, name: str) -> onnx.NodeProto | None:
         """The DequantizeLinear that computes a value, also if the value is moved behind it."""
-        node = self.producer.get(name)
-        while node is not None and node.op_type in _MOVES and node.input:
-            node = self.producer.get(node.input[0])
-        return node if node is not None and node.op_type == "DequantizeLinear" else None
+        for _ in range(_MOST_MOVES):
+            node = self.producer.get(name)
+            if node is None or node.op_type not in _MOVES or not node.input:
+                return node if node is not None and node.op_type == "DequantizeLinear" and len(node.input) > 1 else None
+            name = node.input[0]
+        return None
 
     def constant(self, name: str) -> NDArray[Any] | None:
         value = self.constants.get(name)
@@ -68,8 +71,6 @@ class _Scope:
 def has_bias_of_other_scale(encoded: bytes, weights: Mapping[str, NDArray[Any]]) -> bool:
     """Whether a product of dequantized operands may have a bias whose scale is not the product of theirs, in any graph
     or function of an encoded model. ``weights``: initializers that it does not contain."""
-    if b"DequantizeLinear" not in encoded:
-        return False
     model = onnx.ModelProto.FromString(encoded)
     functions = (_in_graph(function.node, {}, None) for function in model.functions)
     return _in_graph(model.graph.node, _initializers(model.graph, weights), None) or any(functions)
@@ -88,8 +89,12 @@ def _in_graph(nodes: Sequence[onnx.NodeProto], constants: Mapping[str, Any], out
             continue
         if node.op_type == "Gemm" and len(node.input) > 2 and scope.ignores_scale(node.input[2], node.input[:2]):
             return True
-        for bias, sum_of in (node.input, reversed(node.input)) if node.op_type == "Add" else ():
+        if node.op_type != "Add" or len(node.input) != 2:  # malformed nodes are for others to report
+            continue
+        for bias, sum_of in (node.input, reversed(node.input)):
             product = scope.producer.get(sum_of)
-            if product is not None and product.op_type == "MatMul" and scope.ignores_scale(bias, product.input):
+            if product is None or product.op_type != "MatMul" or len(product.input) != 2:
+                continue
+            if scope.ignores_scale(bias, product.input):
                 return True
     return False

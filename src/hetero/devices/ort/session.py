@@ -9,7 +9,6 @@ from ...base.machine import usable_processors
 from ...errors import PropertyError, shown
 from ...model.constants import release_pages
 from . import backend
-from .biases import has_bias_of_other_scale
 from .values import ort_value
 
 if TYPE_CHECKING:
@@ -174,7 +173,11 @@ class SessionSource:
         self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES, with_keys=True)
         self._tables = _only_gathered(model, self.weights)
         self._values: dict[str, Any] = {}
-        self.runs_in_integers = not has_bias_of_other_scale(self.encoded, self.weights)
+        self.runs_in_integers = True
+        if b"DequantizeLinear" in self.encoded:
+            from .biases import has_bias_of_other_scale  # imports onnx
+
+            self.runs_in_integers = not has_bias_of_other_scale(self.encoded, self.weights)
 
     def without_sizes(self) -> None:
         """Remove the sizes of values, which onnxruntime then finds in each run.
