@@ -38,9 +38,10 @@ def make(
 
 
 def choice(result: str) -> onnx.NodeProto:
-    """A node whose result has no type, because onnx does not know the operators of its branches."""
+    """A node whose result has no type, because neither onnx nor hetero knows the operator of its branches, which returns
+    its input."""
     branches = [
-        helper.make_graph([node("Trilu", ["x"], [op], domain=MICROSOFT)], op, [], [onnx.ValueInfoProto(name=op)])
+        helper.make_graph([node("SampleOp", ["x"], [op], domain=MICROSOFT)], op, [], [onnx.ValueInfoProto(name=op)])
         for op in ("p", "q")
     ]
     return node("If", ["yes"], [result], name=result, then_branch=branches[0], else_branch=branches[1])

@@ -25,7 +25,7 @@
 
 /* The version of all packed layouts together. Raise it if one changes: the import of an exported model with another
  * version packs the constants again. */
-#define HT_PACKING_VERSION 4
+#define HT_PACKING_VERSION 5
 
 /* ---- conv */
 
