@@ -96,7 +96,7 @@ def times(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
             num_nodes.append(len(device))
             works[f"sort {size}"] = partial(_graph.kahn, graph._csr)
             works |= {f"{policy} {size}": partial(partition_graph, graph, device, policy) for policy in POLICIES}
-        by_work, user = medians_by_clock(works, (time.process_time, user_time), rounds=3, seconds=60)
+        by_work, user = medians_by_clock(works, (time.process_time, user_time), rounds=9, seconds=60)
         for policy in ("sort", *POLICIES):
             total = [by_work[f"{policy} {size}"] for size in sizes]
             growth = doublings(total, num_nodes)
