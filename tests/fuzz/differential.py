@@ -105,7 +105,10 @@ SATURATES = Known(
     "onnxruntime",
     "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
     lambda case: (
-        any(case.has(op) for op in ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"))
+        (
+            any(case.has(op) for op in ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"))
+            or (case.has("DequantizeLinear") and any(case.has(op) for op in ("MatMul", "Gemm", "Conv")))
+        )
         and _element_types(case) >= {TensorProto.UINT8, TensorProto.INT8}
     ),
 )

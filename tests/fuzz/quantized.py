@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from fuzz.differential import Case, Known
+from fuzz.differential import SATURATES, Case, Known
 from fuzz.fast_paths import Dim, Net
 
 __all__ = ["KNOWN", "case"]
@@ -531,6 +531,7 @@ KNOWN = (
         lambda case: case.has("MaxPool"),
         lambda case, difference: "only TEMPLATE fails" in difference and "size 0" in difference,
     ),
+    SATURATES,
 )
 
 
