@@ -38,7 +38,7 @@ def make(
 
 
 def choice(result: str) -> onnx.NodeProto:
-    """A node whose result has no type, because neither onnx nor hetero knows the operator of its branches, which returns
+    """A node whose result has no type, because neither onnx nor hetero knows the operator of its branches. It returns
     its input."""
     branches = [
         helper.make_graph([node("SampleOp", ["x"], [op], domain=MICROSOFT)], op, [], [onnx.ValueInfoProto(name=op)])

@@ -10,10 +10,11 @@
  * the last axis instead, with one copy of the image for every four taps along that axis.
  *
  * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. Without VNNI, filters that are not
- * small are widened first. With AVX2 only, if at least three quarters of all filters are small or nearly small, and from 48
- * pixels on, five filters at a time are expanded to vectors: as tiny ones if all filters are small, or else as small ones;
- * parts of quads that are too large for this are left, and their products added afterwards. With AMX (integer_tiles.h), the quads of all steps are first gathered for 32 pixels, and all filters
- * are multiplied with this copy. Cost: filters * pixels * taps * channels / 4 lanes of products, plus writing the image once.
+ * small are widened first. With AVX2 and at least 48 pixels, five filters at a time are expanded to vectors if at least three
+ * quarters of all filters are small or nearly small: as tiny filters if all are small, else as small ones. Parts of quads that
+ * are too large for this are taken out, and their products added afterwards. With AMX (integer_tiles.h), the quads of all steps
+ * are first gathered for 32 pixels, and all filters are multiplied with this copy.
+ * Cost: filters * pixels * taps * channels / 4 lanes of products, plus writing the image once.
  *
  * ints of all three kernels: group, channels of a group, then triples (see spatial.h) kernel, strides, pads before,
  * dilations, sizes of the output.

@@ -6,9 +6,11 @@
  * exactly. Without VNNI both are widened to 16 bits in registers and multiplied in pairs (pmaddwd), also exactly.
  * vpmaddubsw needs no widening, but adds two products in 16 bits, with saturation. It is used if the signed operand is
  * *small*: no two of its bytes that are added have positive ones above 128 or negative ones below -128 in total, as
- * 255 * 129 exceeds 2^15. Weights of 7 bits are. Filters are *tiny* if the same holds for the four bytes that two quads, an
- * even one and the next, add: then their products are added in 16 bits, before they are widened. Most filters of 7 bits have few
- * quads for which it does not hold, and most filters of 8 bits few that are not small: conv_integer.c adds their products apart. With AMX, integer_tiles.h multiplies the same operands.
+ * 255 * 129 exceeds 2^15. Weights of 7 bits are. With AMX, integer_tiles.h multiplies the same operands.
+ *
+ * Filters are *tiny* if the same holds for each four bytes of an even quad and the next one that are added. Their products are
+ * then added in 16 bits before they are widened. Most filters of 7 bits have few quads for which this does not hold, and most
+ * filters of 8 bits have few quads that are not small: conv_integer.c adds the products of these separately.
  *
  * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
  * With x' and w' as stored and z, v their zero points shifted alike,

@@ -7,10 +7,10 @@
  *   in x float32[m][k]; packed B; bias float32[n] or NULL. out y float32[m][n].
  *   ints: m, n, k, bits, block (a multiple of 8 up to HT_NBITS_MAX_BLOCK), has_zeros.
  *
- * For fewer than UNPACKED_ROWS rows, a word of each column of a vector is loaded; each of its elements becomes a vector of
- * floats, of which the zero point is subtracted, and is multiplied by a broadcast element of each row of x. A block's sum is
- * multiplied by its scale. For more rows, a part of a panel that fits the L1 cache is dequantized to floats, which the tiles of
- * float32 products multiply. Cost: reading B for one row; for many, the multiplications. */
+ * For fewer than UNPACKED_ROWS rows, a tile loads a word of each column of a vector. It converts each element of the words to
+ * float, subtracts the zero point, and multiplies by an element of each row of x. It multiplies a block's sum by the scale.
+ * With more rows, a part of a panel that fits the L1 cache is dequantized first; the tiles of float32 products multiply it.
+ * Cost: reading B for one row; for many, the multiplications. */
 #include "gemm_micro.h"
 #include "nbits.h"
 

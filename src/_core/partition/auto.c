@@ -14,10 +14,10 @@
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  * 8. Numbers with which few values are alive at the same time (memory_order.c).
  *
- * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of HALVES_PER_EDGE half steps for each
+ * Steps 1 to 4, 7 and 8 are linear except contraction. Its searches have a budget of HALVES_PER_EDGE half steps for each
  * node and edge, and LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and
- * where paths are found sooner, as long as that gains and until all runs together have taken RUNS budgets; then the result is
- * valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
+ * where paths are found sooner, as long as that gains and until all runs together have taken RUNS budgets; then the
+ * result is valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
  * too large for one of them. */
 #include <math.h>
 
@@ -81,9 +81,9 @@ static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *w
     return HG_OK;
 }
 
-/* Merges adjacent subgraphs of s->g, or of a quotient of it, while any two can be: count and label shrink. A run of contraction that ends early is
- * followed by another on the quotient while that gains, with the edges still open. The quotients are made of the first one,
- * not of the graph. */
+/* Merges adjacent subgraphs of s->g, or of a quotient of it, while any two can be: count and label shrink. A run of
+ * contraction that ends early is followed by another on the quotient while that gains, with the edges still open. The
+ * quotients are made of the first one, not of the graph. */
 static int contract(improver *s, const hg_graph *g, const uint8_t *device_of, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);

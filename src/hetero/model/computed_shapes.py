@@ -21,10 +21,11 @@ from .rows import Rows
 from .types import ValueType
 from .views import NodeView
 
-__all__ = ["computed_shapes"]
+__all__ = ["MOST_ELEMENTS", "computed_shapes"]
 
-_MOST_ELEMENTS = 256
-_MOST_RANK = 2  # of small values
+MOST_ELEMENTS = 256
+"""Of the small values from which shapes may follow."""
+_MOST_RANK = 2  # of the same values
 _SOURCES = frozenset({"Shape", "Size", "ConstantOfShape"})  # the operators with which such computations begin
 _MOST_DIMS = 64  # of NumPy's arrays
 _LARGEST = 2**40  # sizes and numbers of elements that could occur; larger results are not followed
@@ -100,7 +101,7 @@ class _State:
         known = self._values.get(value)
         if known is None:
             constants, number = self.rows.constants, int(self.rows.file.value_constant[value])
-            if number < 0 or math.prod(constants.dims(number)) > _MOST_ELEMENTS:
+            if number < 0 or math.prod(constants.dims(number)) > MOST_ELEMENTS:
                 raise _Unknown
             if constants.type_of(number).dtype not in _DTYPES.values():
                 raise _Unknown
@@ -109,7 +110,7 @@ class _State:
 
     def add_value(self, value: int, result: _Array) -> None:
         result = np.asarray(result)
-        if result.size > _MOST_ELEMENTS or result.ndim > _MOST_RANK:
+        if result.size > MOST_ELEMENTS or result.ndim > _MOST_RANK:
             raise _Unknown
         if result.dtype.kind == "f" and not np.isfinite(result).all():
             raise _Unknown
@@ -289,7 +290,7 @@ def _where(node: _Node) -> _Array:
 
 def _filled(node: _Node) -> _Array:
     (count,) = node.sizes(0)
-    if count > _MOST_ELEMENTS:
+    if count > MOST_ELEMENTS:
         raise _Unknown
     value = array_of(node.attributes["value"]) if "value" in node.attributes else np.zeros(1, np.float32)
     return np.full(count, value.item(), value.dtype)
@@ -297,7 +298,7 @@ def _filled(node: _Node) -> _Array:
 
 def _expand_value(node: _Node) -> _Array:
     shape = _expand(node)
-    if math.prod(shape) > _MOST_ELEMENTS:
+    if math.prod(shape) > MOST_ELEMENTS:
         raise _Unknown
     return np.broadcast_to(node.value(0), shape)
 

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import raise_out_of_memory
+from .computed_shapes import MOST_ELEMENTS
+from .function_library import graphs_of
 from .isolation import InferenceFailed
 from .rows import Rows
 from .types import ValueType, onnx_dtype_of
@@ -31,10 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["NestedTypes"]
 
 _OPERATORS = ("If", "Loop", "Scan")
-_ROUNDS = 8  # of inference of one body, each of which takes 1 ms, or 30 ms in a child process
+_ROUNDS = 8  # inferences of a body at most; each takes 1 ms, or 30 ms in a child process
 _ROUNDS_BY_SIZE = 4  # after these, a value whose shape still changes gets an unknown rank
 _FIRST_SCAN_WITHOUT_BATCHES = 9
-_MOST_ELEMENTS = 256  # of constants whose elements a nested graph gets, since shapes may follow from them
 _TENSOR_KINDS = ("tensor_type", "sparse_tensor_type")
 _HOLDERS = ("sequence_type", "optional_type")
 
@@ -65,9 +66,9 @@ class NestedTypes:
         self._read: dict[int, list[ValueType]] = {}  # node -> the types of what it read when it was last inferred
 
     def find(self, type_of: Callable[[int], ValueType], is_tensor: Callable[[int], bool]) -> dict[int, ValueType]:
-        """Value -> type, for nodes of which a result has an unknown rank or size that no input has. ``type_of``: what
-        is known of a value so far. ``is_tensor``: False for values known to be of another kind. Nodes for whose inputs
-        nothing new is known since the last call are left out."""
+        """Value -> type, for the results of nodes that lack a rank or a size. ``type_of``: what is known of a value so
+        far. ``is_tensor``: False for values known to be of another kind. Leaves out nodes if nothing new is known of
+        their inputs since the last call."""
         if not self._nodes:
             return {}
         symbols = _symbols(type_of(value) for value in self._rows.input_ids)
@@ -85,13 +86,7 @@ class NestedTypes:
             if self._read.get(node) == read:
                 continue
             self._read[node] = read
-            try:
-                results = self._results(node, read)
-            except InferenceFailed:
-                raise
-            except Exception as error:  # malformed nodes; their device reports them
-                raise_out_of_memory(error)
-                continue
+            results = self._types_of(self._results, node, read)
             symbols_read = _symbols(read)
             found |= {
                 value: _with_symbols(result, symbols_read)
@@ -105,16 +100,20 @@ class NestedTypes:
         unknown."""
         inputs, captures = self._rows.node_inputs[node].tolist(), self._rows.node_captures[node].tolist()
         read = [type_of(value) if value >= 0 else _UNKNOWN for value in (*inputs, *captures)]
+        known = self._types_of(lambda view, read: self._iterated(view, read)[0], node, read)
+        return [_with_symbols(kind, set()) for kind in known]
+
+    def _types_of(self, infer: Callable[[NodeView, _Types], _Types], node: int, read: _Types) -> _Types:
+        """What ``infer`` returns; nothing for malformed nodes, which their device reports."""
         try:
-            return [_with_symbols(known, set()) for known in self._iterated(NodeView(self._rows, node), read)[0]]
+            return infer(NodeView(self._rows, node), read)
         except InferenceFailed:
             raise
-        except Exception as error:  # malformed nodes; their device reports them
+        except Exception as error:
             raise_out_of_memory(error)
             return []
 
-    def _results(self, node: int, read: _Types) -> _Types:
-        view = NodeView(self._rows, node)
+    def _results(self, view: NodeView, read: _Types) -> _Types:
         if view.op_type == "If":
             captured = dict(zip(view.captures, read[len(view.inputs) :], strict=True))
             branches = (
@@ -125,7 +124,7 @@ class NestedTypes:
         inputs, results = self._iterated(view, read)
         if view.op_type == "Scan":
             return _scan_results(view, read, results)
-        values = self._rows.node_inputs[node].tolist()
+        values = self._rows.node_inputs[view.index].tolist()
         runs = self._is_positive(values[:1]) and self._is_positive(values[1:2])
         carried = len(inputs) - 1  # with the condition
         return [*results[1:carried], *(_stacked(result, 0, None, runs) for result in results[carried:])]
@@ -293,7 +292,7 @@ def _with_symbols(known: ValueType, symbols: set[str]) -> ValueType:
 def _small_constant(rows: Rows, name: str) -> NDArray[Any] | None:
     """A constant of the outer graph whose elements shapes may follow from; None for other values."""
     number = int(rows.file.value_constant[rows.file.index.value_id(name)])
-    if number < 0 or math.prod(rows.constants.dims(number)) > _MOST_ELEMENTS:
+    if number < 0 or math.prod(rows.constants.dims(number)) > MOST_ELEMENTS:
         return None
     dtype = rows.constants.dtype(number)
     return rows.constants.array(number) if dtype is not None and dtype.kind in "biuf" else None
@@ -324,5 +323,4 @@ def _clear_shapes(graph: onnx.GraphProto, keeps_sizes: bool) -> None:
             for dim in tensor.shape.dim if tensor.HasField("shape") else ():
                 dim.ClearField("dim_param")
         for node in each.node:
-            for attribute in node.attribute:
-                graphs += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+            graphs += graphs_of(node)

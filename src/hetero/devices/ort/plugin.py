@@ -199,15 +199,14 @@ class OrtPlugin(Plugin):
             providers.append(CPU_PROVIDER)
 
         share = None
-
-        def plain() -> Any:
-            return session_options(settings, share is not None, source.runs_in_integers)
-
         if is_cpu and settings["ORT_SESSION_OPTIONS"].get("enable_cpu_mem_arena", True):
             share = lease()
 
+        def plain_options() -> Any:
+            return session_options(settings, share is not None, source.runs_in_integers)
+
         def new_options() -> Any:
-            options = plain()
+            options = plain_options()
             if not model.outputs:  # onnxruntime would remove all nodes, and then fail
                 options.graph_optimization_level = backend.load().GraphOptimizationLevel.ORT_DISABLE_ALL
             if not is_cpu:
@@ -230,7 +229,7 @@ class OrtPlugin(Plugin):
                 self._refuse(model, device, refusals(model, target, own))
             counters = None
             if settings["PERF_COUNT"]:
-                counters = Counters(model, source, plain, providers)
+                counters = Counters(model, source, plain_options, providers)
         except UnsupportedModel:
             raise
         except Exception as error:
