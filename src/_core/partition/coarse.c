@@ -21,7 +21,7 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
 {
     const int32_t n = g->n;
     int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1);
-    int32_t *member = HG_TAKE(arena, int32_t, n);
+    int32_t *member = HG_TAKE(arena, int32_t, (int64_t)n + HG_LEAD);
     int32_t *slot = HG_TAKE(arena, int32_t, count); /* of a target: where the current row holds it */
     int32_t *row_start = HG_TAKE(arena, int32_t, (int64_t)count + 1);
     *coarse = (hg_coarse){.k = count};
@@ -35,6 +35,7 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
         return HG_NO_MEMORY;
     if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
         return HG_INTERRUPTED;
+    memset(member + n, 0, HG_LEAD * sizeof *member); /* what the last members prefetch */
     memset(slot, 0xFF, (size_t)count * sizeof *slot); /* -1 lies before every row */
     int32_t edges = 0;
     int64_t work = 0;
@@ -46,6 +47,8 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
         coarse->size[s] = start[s + 1] - start[s];
         for (int32_t i = start[s]; i < start[s + 1]; i++) {
             const int32_t v = member[i];
+            HG_PREFETCH(&g->indptr[member[i + HG_LEAD]]);
+            HG_PREFETCH(&g->indices[g->indptr[member[i + HG_LEAD / 2]]]);
             for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
                 const int32_t t = label[g->indices[j]];
                 /* No branches, since the processor could not predict them. The entry at `edges` is written in any case,

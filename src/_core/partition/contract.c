@@ -324,6 +324,9 @@ static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_w
         again = 0;
         for (int64_t i = 0; i < open->count; i++) {
             hg_open_edge e = open->edge[i];
+            const hg_open_edge *later = &open->edge[i + HG_LEAD < open->count ? i + HG_LEAD : i];
+            HG_PREFETCH(&s->node[later->source]);
+            HG_PREFETCH(&s->node[later->target]);
             const int32_t a = find(s->node, e.source), b = find(s->node, e.target);
             const int64_t before = s->work;
             int outcome = 0;

@@ -91,6 +91,7 @@ static inline int hg_rises(int32_t n, const int32_t *start, int64_t m)
 #else
 #define HG_PREFETCH(address) ((void)(address))
 #endif
+enum { HG_LEAD = 64 }; /* how many nodes, or edges, before their turn */
 
 /* malloc of count * size bytes, never of 0 (so that NULL always means no memory). */
 static inline void *hg_alloc(int64_t count, size_t size)
