@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
+import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +70,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def table(*arguments: str) -> Table:
-    command = [sys.executable, str(SCRIPT), *arguments, "--seconds", "0.01"]
-    return Table.parse(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Table]]:
+    """What the program prints for these arguments."""
+
+    def run(*arguments: str) -> Table:
+        monkeypatch.setattr(sys, "argv", ["exported_models.py", *arguments, "--seconds", "0.01"])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+        return Table.parse(capsys.readouterr().out)
+
+    handler = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.mark.parametrize(
     "options", [(), ("--reference",), ("--compile",), ("--memory",), ("--device", "HETERO:CPU,ORT")], ids="-".join
 )
-def test_a_model_that_fails_is_listed(folder: Path, options: tuple[str, ...]) -> None:
+def test_a_model_that_fails_is_listed(folder: Path, options: tuple[str, ...], table: Callable[..., Table]) -> None:
     found = table(str(folder), *options)
     bad, good, mean, worst = found.rows
     assert (bad[0], bad[4]) == ("bad", "")
@@ -86,5 +97,5 @@ def test_a_model_that_fails_is_listed(folder: Path, options: tuple[str, ...]) ->
     assert 0 < float(good[4]) < 100
 
 
-def test_words_select_models(folder: Path) -> None:
+def test_words_select_models(folder: Path, table: Callable[..., Table]) -> None:
     assert [row[0] for row in table(str(folder), "goo").rows[:-2]] == ["good"]

@@ -60,10 +60,9 @@ def endless(kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return proto, {"x": x}
 
 
-def cancelled_after(compiled: hetero.CompiledModel, inputs: dict[str, np.ndarray], seconds: float) -> float:
+def cancelled_after(request: hetero.InferRequest, inputs: dict[str, np.ndarray], seconds: float) -> float:
     """Seconds from `cancel` to the end of an inference that runs for longer than ``seconds``: the least of up to three,
-    because the machine may have other things to do."""
-    request = compiled.create_infer_request()
+    because the machine may have other things to do, and gives memory slowly the first time."""
     least = math.inf
     for _ in range(3):
         request.start_async(inputs)
@@ -86,7 +85,7 @@ def test_template_is_cancelled(core: hetero.Core, kind: str, device: str) -> Non
         pytest.skip("compiled once")
     proto, inputs = endless(kind)
     compiled = core.compile_model(core.read_model(proto), device)
-    assert cancelled_after(compiled, inputs, 0.2 if kind != "straight" else 0.01) < SOON
+    assert cancelled_after(compiled.create_infer_request(), inputs, 0.2 if kind != "straight" else 0.01) < SOON
     future = compiled.submit(inputs)
     time.sleep(0.05)
     assert future.cancel()
@@ -95,7 +94,7 @@ def test_template_is_cancelled(core: hetero.Core, kind: str, device: str) -> Non
 def test_template_in_a_worker_is_cancelled(core: hetero.Core) -> None:
     proto, inputs = endless("Loop")
     compiled = core.compile_model(core.read_model(proto), "TEMPLATE", {"ISOLATION": "PROCESS"})
-    assert cancelled_after(compiled, inputs, 0.3) < SOON
+    assert cancelled_after(compiled.create_infer_request(), inputs, 0.3) < SOON
 
 
 def test_a_run_of_template_within_another_stops_by_its_own_flag() -> None:
@@ -140,19 +139,10 @@ def huge(kind: str) -> tuple[onnx.ModelProto, Callable[[int], dict[str, np.ndarr
 def test_one_huge_kernel_is_cancelled(core: hetero.Core, kind: str, threads: int) -> None:
     proto, inputs = huge(kind)
     compiled = core.compile_model(core.read_model(proto), "CPU", {"INFERENCE_NUM_THREADS": threads})
-    small, large = inputs(1), inputs(10 if kind == "MatMul of float64" else 100)
+    small, large = inputs(1), inputs(5 if kind == "MatMul of float64" else 50)
     request = compiled.create_infer_request()
     before = request.infer(small)["y"]
-    took = []
-    for _ in range(3):  # the machine may have other things to do, and gives memory slowly the first time
-        request.start_async(large)
-        assert not request.wait(200)
-        begin = time.monotonic()
-        request.cancel()
-        with pytest.raises(hetero.Cancelled):
-            request.wait()
-        took.append(time.monotonic() - begin)
-    assert min(took) < SOON
+    assert cancelled_after(request, large, 0.1) < SOON
     np.testing.assert_array_equal(request.infer(small)["y"], before)  # the flag is cleared
 
 
@@ -187,19 +177,22 @@ def test_ctrl_c_ends_one_huge_kernel(seconds: float) -> None:
         "    global begin\n"
         "    begin = time.monotonic()\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "took = 9\n"
         "for _ in range(3):\n"
         "    running = threading.Event()\n"
         "    thread = threading.Thread(target=interrupt)\n"
         "    thread.start()\n"
         "    try: running.set(); request.infer(large)\n"
-        "    except KeyboardInterrupt: print('interrupted', time.monotonic() - begin)\n"
+        "    except KeyboardInterrupt: took = time.monotonic() - begin\n"
+        "    else: sys.exit('not interrupted')\n"
         "    thread.join()\n"
+        f"    if took < {SOON}: break\n"
+        "print(took)\n"
         "print(request.infer(small)['y'].sum(), compiled(small)['y'].sum())\n"
     )
-    lines = said.splitlines()
-    assert lines[-1] == "27.0 27.0"
-    assert [line.split()[0] for line in lines[:-1]] == ["interrupted"] * 3
-    assert min(float(line.split()[1]) for line in lines[:-1]) < SOON
+    took, sums = said.splitlines()
+    assert sums == "27.0 27.0"
+    assert float(took) < SOON
 
 
 def test_handlers_of_signals_run_meanwhile() -> None:
@@ -208,7 +201,7 @@ def test_handlers_of_signals_run_meanwhile() -> None:
         "node = helper.make_node('MatMul', ['x', 'x'], ['y'])\n"
         "core = hetero.Core()\n"
         "compiled = core.compile_model(core.read_model(make_model([node], {'x': ['n', 'n']}, ['y'])), 'CPU')\n"
-        "x = np.random.default_rng(0).random((2000, 2000), np.float32)\n"
+        "x = np.random.default_rng(0).random((1500, 1500), np.float32)\n"
         "expected = compiled(x)[0]\n"
         "count = 0\n"
         "def handle(*_):\n"
@@ -216,7 +209,7 @@ def test_handlers_of_signals_run_meanwhile() -> None:
         "    count += 1\n"
         "    assert compiled(np.ones((2, 2), np.float32))[0].sum() == 8\n"
         "signal.signal(signal.SIGALRM, handle)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\n"
         "same = [np.array_equal(compiled(x)[0], expected) for _ in range(4)]\n"
         "future = compiled.submit(x)\n"
         "same.append(np.array_equal(future.result()[0], expected))\n"
@@ -229,7 +222,7 @@ def test_handlers_of_signals_run_meanwhile() -> None:
 LONG_WORK = {
     "Erf": ({}, (6, 1 << 20), {}),
     "Softmax": ({"axis": -1}, (6, 3000, 500), {}),
-    "Cast": ({"to": TensorProto.DOUBLE}, (6, 4 << 20), {}),
+    "Cast": ({"to": TensorProto.DOUBLE}, (6, 1 << 20), {}),
     "ArgMax": ({"axis": -1}, (6, 4000, 1000), {}),
     "TopK": ({"axis": -1}, (6, 2000, 500), {"k": np.array([3])}),
     "LayerNormalization": ({"axis": -1}, (6, 2000, 500), {"w": np.ones(500, np.float32)}),
