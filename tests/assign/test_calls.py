@@ -12,13 +12,13 @@ import onnx
 import onnx.helper as oh
 import onnx.numpy_helper
 import onnx.parser
-import onnxruntime
 import pytest
 
 import hetero
 from hetero.model.functions import FunctionLibrary, inline_calls
 from hetero.model.model import Model
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 
 LAYERS = """
 <ir_version: 10, opset_import: ["": 18, "local": 1]>
@@ -52,7 +52,7 @@ def parse(text: str) -> onnx.ModelProto:
 
 
 def on_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Any]) -> Sequence[Any]:
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     return session.run(None, feeds)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
 from hetero import Core
+from sessions import onnxruntime_session
 
 __all__ = ["assert_as_onnxruntime", "model", "run"]
 
@@ -52,7 +52,7 @@ def assert_as_onnxruntime(
         initializers = {}
     proto = model([helper.make_node(op, names, outputs, **attributes)], feeds, outputs, opset)
     proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in initializers.items())
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     for found, wanted in zip(run(proto, feeds), session.run(None, feeds), strict=True):
         assert found.dtype == wanted.dtype
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=atol)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper as oh
-import onnxruntime
 import pytest
 
 import hetero
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 
 Make = Callable[..., onnx.ModelProto]
 
@@ -40,7 +40,7 @@ def test_windows_in_the_right_padding_do_not_count(
     make_model: Make, op_type: str, size: int, attributes: dict[str, Any], opset: int
 ) -> None:
     proto = pool_model(make_model, op_type, size, opset, **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     (expected,) = session.run(None, {"x": np.ones((1, 2, size, 5), np.float32)})
     model = read_model(proto).with_inner_sizes()
     assert [model.type_of(model.value_id(name)).shape for name in "py"] == [expected.shape] * 2
@@ -67,5 +67,5 @@ def test_another_device_reads_the_result(make_model: Make) -> None:
     proto = pool_model(make_model, "MaxPool", 4, kernel_shape=[3, 2], strides=[5, 2], pads=[1, 0, 1, 0])
     x = np.arange(40, dtype=np.float32).reshape(1, 2, 4, 5)
     compiled = hetero.Core().compile_model(proto, "HETERO:CPU,ORT", pins={"op:Relu": "ORT"})
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     np.testing.assert_array_equal(compiled({"x": x})["y"], session.run(None, {"x": x})[0])

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from hetero import Core, HeteroError
+from sessions import onnxruntime_session
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
@@ -65,7 +65,7 @@ def assert_same(found: Any, wanted: Any) -> None:
 @pytest.mark.parametrize("strings", [True, False])
 def test_labels_and_maps(device: str, strings: bool) -> None:
     model, rng, core = classifier(strings=strings), np.random.default_rng(1), Core()
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     compiled = core.compile_model(core.read_model(model), device)
     request = compiled.create_infer_request()
     earlier = []
@@ -426,7 +426,7 @@ def test_numbers_that_only_hosted_nodes_read(case: str, more: str) -> None:
             y = Neg (found)
         }}""")
     request = Core().compile_model(model, "CPU").create_infer_request()
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     for rows in (2, 2, 1, 4):
         x = np.random.default_rng(rows).integers(2, 9, (rows, 3))
         kept = x.copy()

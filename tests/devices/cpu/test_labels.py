@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from hetero import Core, HeteroError, load
 from hetero.devices.cpu import labels
 from hetero.devices.cpu.registry import NodePlan, examine
+from sessions import onnxruntime_session
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
@@ -37,7 +37,7 @@ def in_python(model: onnx.ModelProto) -> list[str]:
 
 def check(model: onnx.ModelProto, batches: list[dict[str, Array]], config: dict[str, Any] | None = None) -> None:
     """Results like onnxruntime's, in one request, and unchanged by later calls."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     request = Core().compile_model(model, "CPU", config or {}).create_infer_request()
     kept = []
     for given in [batch for batch in batches for _ in range(3)]:

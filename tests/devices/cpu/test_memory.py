@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
@@ -15,6 +14,7 @@ from fuzz import graphs
 from hetero import Core, _kernels, _program, _workspace
 from hetero.devices.cpu import assembly, memory
 from hetero.devices.cpu.values import Call, Value
+from sessions import onnxruntime_session
 
 
 def model_of(nodes: Sequence[onnx.NodeProto], feeds: dict[str, np.ndarray], **constants: np.ndarray) -> onnx.ModelProto:
@@ -34,7 +34,7 @@ def model_of(nodes: Sequence[onnx.NodeProto], feeds: dict[str, np.ndarray], **co
 
 def assert_exact(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
     """The CPU's outputs equal the outputs of onnxruntime and TEMPLATE, element for element."""
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     expected = session.run(None, feeds)
     core = Core()
     for device in ("CPU", "TEMPLATE"):
@@ -296,7 +296,7 @@ def test_concatenations_within_others(replayed: list[int], transformed: bool) ->
     for number in range(60):
         rng = np.random.default_rng([9, number])
         proto = dense_block(rng)
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = onnxruntime_session(proto)
         compiled = core.compile_model(proto, "CPU", {"DISABLE_TRANSFORMATIONS": not transformed})
         shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
         for height in (2, 3, 5, 2, 0):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hetero import Core
 from hetero.devices.cpu.order import late_order
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
+from sessions import onnxruntime_session
 
 
 def stand_in(inputs: Sequence[int], outputs: Sequence[int], nested: bool) -> Any:
@@ -100,7 +100,7 @@ def test_a_quantized_node_behind_an_if_is_computed_by_another(op_type: str) -> N
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     compiled = Core().compile_model(Core().read_model(proto), "CPU")
     for c in (True, False):
         feeds = {"x": np.int8([[1, 2], [3, -4]]), "c": np.array(c)}
@@ -147,7 +147,7 @@ def test_a_transpose_runs_with_the_product_that_reads_it() -> None:
     compiled = CpuPlugin().compile_model(Core().read_model(proto), {})
     assert isinstance(compiled, CpuModel)
     request = compiled.create_infer_request()
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     rng = np.random.default_rng(0)
     for n, m, c in ((3, 5, True), (3, 5, False), (1, 17, True), (4, 0, False)):
         feeds = {

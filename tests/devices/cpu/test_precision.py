@@ -8,12 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 import hetero
 from hetero.errors import PropertyError
+from sessions import onnxruntime_session
 
 Array = np.ndarray[Any, Any]
 TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
@@ -131,7 +131,7 @@ def test_real_models(
     name: str, hint: str, real_model: Callable[[str], tuple[onnx.ModelProto, dict[str, Array]]]
 ) -> None:
     model, inputs = real_model(name)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     expected = session.run(None, dict(inputs))
     for found, wanted in zip(compiled(model, hint)(inputs).values(), expected, strict=True):
         assert np.abs(found - wanted).max() <= TOLERANCE[hint] * np.abs(wanted).max()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from hetero import Cancelled, Core, InferenceError
 from hetero.devices.cpu import runner
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
+from sessions import onnxruntime_session
 from single_node import model
 from threads import in_threads
 
@@ -53,7 +53,7 @@ def compiled(proto: onnx.ModelProto, config: dict[str, Any] | None = None) -> Cp
 
 
 def assert_as_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], cm: CpuModel) -> None:
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     for found, wanted in zip(cm(feeds).arrays(), session.run(None, feeds), strict=True):
         assert found.dtype == wanted.dtype
         assert found.shape == wanted.shape
@@ -292,7 +292,7 @@ def test_a_run_that_repeats_the_last_one(name: str, monkeypatch: pytest.MonkeyPa
     results are new arrays. The request checks inputs of other types, and is usable after an error."""
     outputs, nodes = SEVERAL_SEGMENTS[name]
     proto = onnx.parser.parse_model(f"{HEAD} g (int64 n, float[a] x) => ({outputs}) {{ {nodes} }}")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     request = compiled(proto).create_infer_request()
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     for n, x in ((2, [1, 0, 3]), (2, [1, 0, 3]), (1, [0, 2, 0]), (0, [4, 5, 6]), (1, [7, 8]), (2, []), (2, [1, 0, 3])):
@@ -320,7 +320,7 @@ def test_a_repeated_run_goes_on_where_a_program_does_not_hold(monkeypatch: pytes
     proto = onnx.parser.parse_model(f"""{HEAD} g (int64 n, float[a] x) => (float[b] z, int64[1, c] t) {{
         y = {LOOP}  z = Neg (y)  s = NonZero (z)  t = Add (s, s)
     }}""")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     own = compiled(proto).create_runner()
     assert isinstance(own, runner.CpuRunner)
     calls, cancels = [], False

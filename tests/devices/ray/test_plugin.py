@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -23,6 +22,7 @@ from hetero.registry import Registry
 from hetero.testing import PluginContract
 from model_zoo import light, make_model
 from ray_cases import X, chain, fragile, ray_cluster
+from sessions import onnxruntime_session
 from worker_cases import lives, until
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_results_are_those_of_onnxruntime(shared: hetero.Core, device: str) -> N
     last = device.rpartition(",")[2]
     pins = dict.fromkeys(second_half(proto), last) if device.startswith("HETERO") else None
     compiled = shared.compile_model(shared.read_model(proto), device, pins=pins)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     expected = session.run(None, feed)
     for found, wanted in zip(compiled(feed).arrays(), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
@@ -229,7 +229,7 @@ def test_a_pipeline_has_a_stage_on_each_node(shared: hetero.Core) -> None:
     config = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
     compiled = shared.compile_model(shared.read_model(proto), "HETERO:RAY.0,RAY.1", config)
     assert [part.device for part in compiled.submodels] == ["RAY.0", "RAY.1"]  # type: ignore[attr-defined]
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     (expected,) = session.run(None, feed)
     for outputs in compiled.map([feed] * 6):
         np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-5)

@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 from hetero import Core, InferenceError
+from sessions import onnxruntime_session
 
 
 def _model(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> onnx.ModelProto:
@@ -210,7 +211,7 @@ def test_a_loop_whose_body_declares_a_number_and_a_condition_of_rank_1() -> None
                 { j = Identity (i)  d = Not (c) }>
         }""")
     feeds = {"n": np.array(3), "go": np.array([True])}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     core = Core()
     found = core.compile_model(core.read_model(model), "TEMPLATE")(feeds).arrays()
     for mine, theirs in zip(found, session.run(None, feeds), strict=True):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
-import onnxruntime
 import pytest
 
 import hetero
 from hetero import InferenceError
+from sessions import onnxruntime_session
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 X = np.array([[1.5, -2, 3], [0.25, 4, -1]], np.float32)
@@ -59,7 +59,7 @@ ITEMS["cut"] = "\n".join(sorted(ITEMS["cut"].split("\n"), key=lambda line: "Cons
 @pytest.mark.parametrize("iterations", [0, 1, 2, 4, 20])
 def test_same_as_onnxruntime(concat: str, item: str, iterations: int) -> None:
     proto = onnx.parser.parse_model(HEAD + model_of(BODIES[concat], ITEMS[item]))
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     model = hetero.compile(proto, "CPU")
     feeds = {"n": np.array(iterations), "x": X, "z": X[::-1].copy()}
     for found, wanted in zip(model(feeds).values(), session.run(None, feeds), strict=True):

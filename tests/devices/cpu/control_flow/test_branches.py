@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 
 import hetero
 from hetero import InferenceError, _program, _workspace
 from hetero.devices.cpu import runner
 from hetero.devices.cpu.operators.elementwise import unary_code
+from sessions import onnxruntime_session
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 X = np.array([1.5, -2, 3, 0.25], np.float32)
@@ -76,7 +76,7 @@ def looped(then: str, other: str) -> str:
 
 def compiled(text: str) -> tuple[hetero.CompiledModel, Any]:
     proto = onnx.parser.parse_model(HEAD + text)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     return hetero.compile(proto, "CPU"), session
 
 

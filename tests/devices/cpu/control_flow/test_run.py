@@ -25,6 +25,7 @@ from hetero.devices.cpu.plugin import create_plugin
 from hetero.devices.cpu.runner import CpuRunner
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 from template_runs import difference
 from threads import in_threads
 
@@ -734,7 +735,7 @@ def test_a_body_that_is_cut_is_not_planned_for_each_run_of_its_loop(monkeypatch:
             }}>
         }}"""
     )
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     core = hetero.Core()
     request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
     planned: list[int] = []

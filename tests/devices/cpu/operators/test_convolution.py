@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 from plain_convolution import naive
+from sessions import onnxruntime_session
 
 FLOAT = onnx.TensorProto.FLOAT
 CASES = {  # x, w, group, strides, dilations, pads
@@ -92,7 +93,7 @@ def model_of(case: str, constant: bool) -> tuple[onnx.ModelProto, dict[str, np.n
 @pytest.mark.parametrize("case", CASES)
 def test_as_onnxruntime(case: str, constant: bool) -> None:
     model, inputs = model_of(case, constant)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     expected = session.run(["c", "y"], inputs)
     core = hetero.Core()
     runs = []
@@ -167,7 +168,7 @@ def test_auto_pad(auto_pad: str, kernel: tuple[int, int], group: int) -> None:
             [numpy_helper.from_array(weights, "w")],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = onnxruntime_session(model)
         (wanted,) = session.run(None, {"x": x})
         found = hetero.Core().compile_model(model, "CPU")({"x": x})["y"]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
@@ -191,7 +192,7 @@ def test_weights_that_convolutions_of_different_groups_share(maps: int, kernel: 
         [numpy_helper.from_array(weights, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     compiled = hetero.Core().compile_model(model, "CPU")
     for found, wanted in zip(compiled(feeds).arrays(), session.run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -7,13 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hetero import Core, InferenceError, UnsupportedModel, _kernels
 from onnxruntime_models import run_directly
+from sessions import onnxruntime_session
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ def assert_as_reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> None
 
 def onnxruntime_gives(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     wanted = {value.name for value in model.graph.input}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     return list(session.run(None, {n: a for n, a in feeds.items() if n in wanted}))
 
 

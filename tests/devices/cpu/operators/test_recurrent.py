@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 from hetero import Core, InferenceError
+from sessions import onnxruntime_session
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -65,7 +65,7 @@ def assert_as_onnxruntime(model: onnx.ModelProto, feeds: dict[str, Array | None]
     read = core.read_model(model)
     assert len(core.query_model(read, "CPU")) == 1
     found = core.compile_model(read, "CPU")(given)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     for position, wanted in enumerate(session.run(None, given)):
         np.testing.assert_allclose(found[position], wanted, rtol=1e-4, atol=2e-5)
 

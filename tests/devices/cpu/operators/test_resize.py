@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 from hetero import Core, InferenceError, _kernels
+from sessions import onnxruntime_session
 from single_node import assert_as_onnxruntime, model, run
 
 Array = np.ndarray[Any, Any]
@@ -116,7 +117,7 @@ def test_scales_that_depend_on_data() -> None:
     ]
     feeds = {"x": x, "base": np.array([1, 1, 1.5, 0.8], np.float32)}
     proto = model(nodes, feeds, ["y"], 17)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     for factor in (1.5, 1.1):
         feeds["base"][2] = factor
         np.testing.assert_allclose(run(proto, feeds)[0], session.run(None, feeds)[0], rtol=1e-5, atol=1e-5)

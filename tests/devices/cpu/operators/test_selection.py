@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
 from hetero import Core, InferenceError, _kernels
+from sessions import onnxruntime_session
 from single_node import assert_as_onnxruntime, model, run
 
 
@@ -132,7 +132,7 @@ def test_counts_that_follow_each_other() -> None:
     rng = np.random.default_rng(0)
     feeds = {"x": np.zeros((5, 7), np.float32)}
     proto = model(nodes, feeds, outputs, 17)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     core = Core()
     request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
     for step in range(6):
@@ -163,7 +163,7 @@ def test_several_nodes_that_count() -> None:
     feeds = {"x": np.zeros((2, 3), np.float32), "y": np.zeros((5, 2), np.int64), "boxes": corners}
     feeds |= {"scores": rng.random((1, 2, 5), np.float32), "most": np.array([3])}
     proto = model(nodes, feeds, outputs, 17)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     core = Core()
     request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
     for step in range(12):
@@ -210,7 +210,7 @@ def test_several_nodes_that_count_in_a_body(around: str) -> None:
     proto = onnx.parser.parse_model(text)
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     core = Core()
     request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
     rng = np.random.default_rng(1)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from onnx import TensorProto, helper
 from hetero import Core, HeteroError
 from hetero._hosted import Maps, matching, one_hot, places, runs
 from hetero._ngrams import NGrams
+from sessions import onnxruntime_session
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
@@ -63,7 +63,7 @@ def results(model: onnx.ModelProto, device: str, *inputs: Array) -> list[Any]:
 
 
 def on_ort(model: onnx.ModelProto, *inputs: Array) -> list[Any]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     return list(session.run(None, {f"x{i}": x for i, x in enumerate(inputs)}))
 
 
