@@ -12,11 +12,15 @@ import onnxruntime
 import hetero
 
 
-def onnxruntime_session(model: onnx.ModelProto | bytes | str, threads: int = 1) -> onnxruntime.InferenceSession:
-    """``model``: also the path of a file."""
+def onnxruntime_session(
+    model: onnx.ModelProto | bytes | str, threads: int = 1, optimized: bool = True
+) -> onnxruntime.InferenceSession:
+    """``model``: also the path of a file. ``optimized``: onnxruntime may rewrite the graph."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
     return onnxruntime.InferenceSession(data, sess_options=options, providers=["CPUExecutionProvider"])
 
@@ -38,11 +42,7 @@ def both(model: onnx.ModelProto, inputs: dict[str, Any], device: str = "CPU", th
 
 def unoptimized_results(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
     """onnxruntime's results without optimizations of the graph."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)
+    return onnxruntime_session(model, optimized=False).run(None, inputs)
 
 
 def largest_difference(found: Sequence[Any], expected: Sequence[Any]) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import hetero
 from model_zoo import LIGHT_MODELS
 from real_models import FETCHED, image, molecule, speech
+from sessions import onnxruntime_session
 
 # One of the models declares the shape of what it gave before its export.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is declared:RuntimeWarning")
@@ -35,11 +35,7 @@ def expected(real_model: Load) -> Callable[[str], dict[str, np.ndarray]]:
 
 
 def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(model)
     return dict(zip([port.name for port in session.get_outputs()], session.run(None, dict(inputs)), strict=True))
 
 

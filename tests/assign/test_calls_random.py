@@ -16,6 +16,7 @@ import hetero
 from hetero.model.functions import FunctionLibrary, inline_calls
 from hetero.model.model import Model
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 
 _NAMES = "abcd"  # few, so that functions, nested graphs and the model use the same ones for different things
 _UNARY = ("Neg", "Abs", "Sigmoid", "Tanh", "Softsign", "Relu")
@@ -152,10 +153,8 @@ def _feeds(model: Model) -> dict[str, Any]:
 def _expected(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     """What onnxruntime gives; where it fails (on calls that leave outputs out, on nodes of one name), what TEMPLATE
     gives, which compiles functions by themselves."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
     try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = onnxruntime_session(proto)
     except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
         return list(hetero.Core().compile_model(read_model(proto), "TEMPLATE")(feeds).values())
     return list(session.run(None, feeds))

@@ -96,6 +96,7 @@ UNTYPED = {
 
 def expected(model: onnx.ModelProto) -> np.ndarray:
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     result: np.ndarray = session.run(None, {"x": X})[0]

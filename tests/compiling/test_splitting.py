@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from hetero.compiling.splitting import Manifest, Part, PartInput, Source, Tensor, read_manifest, split
 from model_zoo import light, make_model, minilm
+from sessions import onnxruntime_session
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_split.py"
 
@@ -41,9 +41,7 @@ class TakesAll(hetero.Plugin):
 
 
 def whole(model: bytes | str, feeds: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     names = [port.name for port in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 

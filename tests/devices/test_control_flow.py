@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 
 import hetero
@@ -29,6 +28,7 @@ from hetero.report.data import report_data
 from hetero.report.trace import to_trace
 from hetero.testing import ContractCase, PluginContract
 from hetero.testing.cases import make_model
+from sessions import onnxruntime_session
 from template_runs import difference, node_tests, value_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
@@ -267,9 +267,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 
 
 def on_onnxruntime(proto: onnx.ModelProto, feeds: list[dict[str, Any]]) -> list[list[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     return [session.run(None, one) for one in feeds]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
-import onnxruntime
 
 from fuzz.differential import Case, Known
+from sessions import onnxruntime_session
 
 __all__ = ["KNOWN", "case"]
 
@@ -179,10 +179,7 @@ def _calls(
     rng: np.random.Generator, make: Maker, model: onnx.ModelProto, states: dict[str, str]
 ) -> list[dict[str, np.ndarray]]:
     """Calls whose states are the results of the call before, as onnxruntime computes them."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     names = [port.name for port in model.graph.output]
 
     def shape(length: int) -> tuple[int, ...]:

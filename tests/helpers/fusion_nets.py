@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
+from sessions import onnxruntime_session
 
 __all__ = ["SHAPE", "Net", "array", "calls", "check", "gelu_erf", "layer_norm", "silu"]
 
@@ -57,9 +57,7 @@ def calls(compiled, inputs):
 def check(model: onnx.ModelProto, shape, num_calls: int, tolerance=2e-5):
     """The number of kernel calls that remain, and the results with and without fusion beside onnxruntime's."""
     inputs = {"x": array(*shape)}
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    wanted = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, inputs)
+    wanted = onnxruntime_session(model).run(None, inputs)
     core = hetero.Core()
     fused = core.compile_model(model, "CPU")
     plain = core.compile_model(model, "CPU", {"DISABLE_TRANSFORMATIONS": True})

@@ -66,6 +66,7 @@ def dtypes_of(model: Model, names: Sequence[str]) -> list[np.dtype[Any] | None]:
 def session_dtypes(model: onnx.ModelProto) -> list[np.dtype[Any] | None]:
     """The element types of the outputs in onnxruntime."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [dtype_named(port.type) for port in session.get_outputs()]

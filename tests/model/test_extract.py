@@ -9,23 +9,19 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper as oh
-import onnxruntime as ort
 import pytest
 
 from hetero.errors import ModelError
 from hetero.model.model import Model
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 HEAVY = {"light_vgg19", "light_bvlc_alexnet", "light_zfnet512"}
 
 
 def run(data: bytes, feeds: Arrays) -> dict[str, Any]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(data, optimized=False)
     names = [port.name for port in session.get_inputs()]
     outputs = [port.name for port in session.get_outputs()]
     return dict(zip(outputs, session.run(outputs, {name: feeds[name] for name in names}), strict=True))

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import onnx.helper as oh
 import onnx.numpy_helper as onh
-import onnxruntime as ort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.partition import check_partition, partition_graph
+from sessions import onnxruntime_session
 
 FLOAT, BOOL, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
 SHAPE = [2, 3]
@@ -142,11 +142,7 @@ def models(draw: Any) -> onnx.ModelProto:
 
 
 def run(model: bytes | str, feeds: dict[str, Any]) -> dict[str, Any]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model, optimized=False)
     outputs = [port.name for port in session.get_outputs()]
     read = {port.name: feeds[port.name] for port in session.get_inputs()}
     return dict(zip(outputs, session.run(outputs, read), strict=True))

@@ -273,6 +273,7 @@ def test_random_models(seed: int) -> None:
     for _ in range(2):
         proto, num_inputs = random_model(random)
         options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
         options.log_severity_level = 4
         whole = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         runner = cut(proto)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.defs
-import onnxruntime
 import pytest
 from onnx import version_converter
 
 from operator_cases import Case, models
+from sessions import onnxruntime_session
 from template_runs import difference, node_tests, run_on_template, telling, value_of
 
 NEWEST = 25
@@ -27,11 +27,7 @@ NEWEST = 25
 
 
 def run_on_onnxruntime(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model, optimized=False)
     results: list[Any] = session.run(None, feeds)
     return results
 

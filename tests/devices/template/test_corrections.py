@@ -8,7 +8,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -36,9 +35,7 @@ def _run(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: 
 
 
 def _as_onnxruntime(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> None:
-    session = onnxruntime.InferenceSession(
-        _model(op, feeds, outputs, **attributes).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(_model(op, feeds, outputs, **attributes))
     for mine, theirs in zip(_run(op, feeds, outputs, **attributes), session.run(None, feeds), strict=True):
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -18,6 +17,7 @@ import hetero
 from hetero.devices.template import create_plugin
 from hetero.errors import InferenceError, UnsupportedModel
 from hetero.model.read import read_model
+from sessions import onnxruntime_session
 from template_runs import difference, run_on_template
 from threads import in_threads
 
@@ -27,9 +27,7 @@ def parse(text: str) -> onnx.ModelProto:
 
 
 def agrees_with_onnxruntime(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model)
     wanted = session.run(None, feeds)
     found = run_on_template(model, list(feeds.values()))
     for result, expected in zip(found, wanted, strict=True):
@@ -655,7 +653,7 @@ def test_operators_of_many_operands(op: str, shapes: list[tuple[int, ...]]) -> N
     graph = helper.make_graph([helper.make_node(op, list(feeds), ["y"])], "many", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     found = create_plugin().compile_model(read_model(model), {})(feeds)["y"]
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
+    expected = onnxruntime_session(model).run(None, feeds)[0]
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

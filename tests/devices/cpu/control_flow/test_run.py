@@ -261,9 +261,7 @@ def on_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
 
 
 def session_of(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    return onnxruntime_session(proto)
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

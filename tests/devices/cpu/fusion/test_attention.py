@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
@@ -14,6 +13,7 @@ import hetero
 from hetero import _kernels
 from hetero.devices.cpu import planner
 from hetero.errors import InferenceError
+from sessions import onnxruntime_session
 
 VARIANTS = _kernels.variants("attention")
 TEAMS = [None, _kernels.Team(2), _kernels.Team(3)]
@@ -65,10 +65,7 @@ def check(
 ) -> None:
     """The results with and without fusion are onnxruntime's; the kernels that remain are these."""
     model = net.model(*outputs, opset=opset)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it moves factors, too
-    wanted = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, net.inputs)
+    wanted = onnxruntime_session(model, optimized=False).run(None, net.inputs)
     left: list[str] = []
     fuse = planner.fuse
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 from hetero import Core
+from sessions import onnxruntime_session
 from single_node import model
 
 
@@ -169,9 +169,7 @@ def test_factors_of_keys(name: str, rows: int) -> None:
     a, b = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((2, rows, 16), (2, 7, 16)))
     b[b == 0] = 1
     found = compiled({"a": a, "b": b})["y"]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto)
     (expected,) = session.run(["y"], {"a": a, "b": b})
     np.testing.assert_allclose(found, expected, 1e-5, 1e-4)
     if factor is not None:
