@@ -9,9 +9,14 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 
 import hypothesis
+import pytest
+
+# Products of NumPy, here and in programs that tests start: the threads of a pool wait busily for each other where
+# other test processes use the processors. NumPy reads this when it is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import onnx
-import pytest
 from onnx import helper
 
 import hetero
