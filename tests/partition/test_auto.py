@@ -301,3 +301,16 @@ def test_a_quick_partition_is_valid_and_has_no_fewer_subgraphs():
         assert thorough.num_subgraphs <= quick.num_subgraphs
         fewer += thorough.num_subgraphs < quick.num_subgraphs
     assert fewer
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("loose_comb", 0), ("loose_comb", 3), ("three_devices", 3)])
+def test_weights_that_are_mostly_zero(kind, seed, kinds):
+    """The heaviest edge is followed by one without weight."""
+    src, dst, device = kinds.make(kind, 300, seed)
+    g = Graph.from_edges(src, dst, len(device))
+    weight = (np.random.default_rng(seed).random(len(src)) < 0.02).astype(float)
+    cuts = []
+    for weights in (weight, np.zeros(len(src))):
+        subgraph_of = partition_graph(g, device, edge_weight=weights).subgraph_of
+        cuts.append(weight[subgraph_of[src] != subgraph_of[dst]].sum())
+    assert cuts[0] < cuts[1]
