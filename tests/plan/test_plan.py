@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import hetero
 from model_zoo import make_model
@@ -57,6 +58,15 @@ def test_plans_for_one_device(core: hetero.Core, diamond: hetero.Model, device: 
     for given in (plan, loaded):
         found = core.compile_model(diamond, given)(x)[0]
         np.testing.assert_allclose(found, core.compile_model(diamond, device)(x)[0], rtol=1e-6)
+
+
+def test_a_plan_keeps_the_sizes_that_the_model_gained_after_it(core: hetero.Core) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
+    model = core.read_model(make_model(nodes, {"x": ["n", 3]}, ["y"]))
+    plan = core.plan(model, "HETERO:CPU,TEMPLATE", pins={"op:Neg": "TEMPLATE"})
+    stated = model.with_types({"x": (None, (2, 3))})
+    assert core.compile_model(stated, plan).inputs[0].shape == (2, 3)
+    assert core.compile_model(model, plan).inputs[0].shape == ("n", 3)
 
 
 def test_a_model_without_nodes(core: hetero.Core) -> None:
