@@ -455,3 +455,25 @@ def test_external_data_are_put_inside(make_model: Make, folder: pathlib.Path) ->
     with pytest.raises(ModelError, match=r"lost\.bin"):
         model.to_bytes()
     assert model.type_of(model.value_id("y")).shape == (1024,)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("value_float", "FLOAT", np.float32(0)),
+        ("value_int", "INT", np.int64(0)),
+        ("value_string", "STRING", np.array("", object)),
+        ("value_floats", "FLOATS", np.zeros(0, np.float32)),
+        ("value_ints", "INTS", np.zeros(0, np.int64)),
+        ("value_strings", "STRINGS", np.zeros(0, object)),
+    ],
+)
+def test_attributes_of_a_constant_without_a_field(make_model: Make, name: str, kind: str, expected: Any) -> None:
+    """Encoders may leave zeros and empty lists out."""
+    node = oh.make_node("Constant", [], ["c"])
+    node.attribute.add(name=name, type=onnx.AttributeProto.AttributeType.Value(kind))
+    nodes = [node, oh.make_node("Identity", ["c"], ["y"])]
+    model = read_model(make_model(nodes, [], [oh.make_tensor_value_info("y", 1, None)]))
+    found = model.constant(model.value_id("c"))
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tolist() == expected.tolist()
