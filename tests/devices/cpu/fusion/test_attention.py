@@ -143,6 +143,15 @@ def test_two_addends(monkeypatch: pytest.MonkeyPatch, first: tuple[int, ...], se
     check(monkeypatch, net, joined(net, made), kernels=["attention"])
 
 
+def test_two_addends_of_one_column_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel repeats the columns of one of them only."""
+    net = Net(**qkv())
+    product = net("MatMul", heads(net, "q", [0, 2, 1, 3]), heads(net, "k", [0, 2, 3, 1]))
+    scores = net("Add", normal(1, H, S, 1, seed=5), net("Add", product, normal(B, 1, S, 1, seed=6)))
+    made = net("MatMul", net("Softmax", scores, axis=-1), heads(net, "v", [0, 2, 1, 3]))
+    check(monkeypatch, net, joined(net, made))
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("number", [LEAST, -1e4, -np.inf])
 @pytest.mark.parametrize("shape", [(S, S), (B, 1, 1, S), (B, 1, S, 1)])
