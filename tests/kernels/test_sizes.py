@@ -129,6 +129,15 @@ def test_a_plan_holds_where_python_takes_the_same_way(
             assert lengths(*numbers)[1] != way or max(*numbers, *seen) > 12
 
 
+@pytest.mark.parametrize("less", [lambda a, b: a / 2 < b / 2, lambda a, b: b / 2 > a / 2], ids=["<", ">"])
+def test_equal_numbers_are_not_less(less: Callable[[Any, Any], bool]) -> None:
+    """Random ones are rarely equal."""
+    smaller, other = (program_of(lambda a, b: [a + b if less(a, b) else 1], seen) for seen in ([2, 3], [3, 2]))
+    for numbers, lengths in (([2, 3], 5), ([3, 3], 1), ([4, 3], 1)):
+        assert lengths_in(smaller, numbers) == ([lengths] if lengths > 1 else None)
+        assert lengths_in(other, numbers) == ([1] if lengths == 1 else None)
+
+
 def test_what_does_not_depend_on_sizes_is_a_number() -> None:
     trace = SizeTrace()
     n, m = trace.dim(0, 0, 6), trace.dim(0, 1, 4)
