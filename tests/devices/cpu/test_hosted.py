@@ -242,16 +242,29 @@ def test_dropout_in_training() -> None:
     np.testing.assert_array_equal(run_all(model, feeds, ["CPU"])[0][0], x)
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
 @pytest.mark.parametrize(("op", "attributes", "message"), [
     ("RandomNormal", {"shape": [-1]}, "attribute shape"),
     ("RandomNormal", {"shape": [2], "dtype": 99}, "attribute dtype is 99"),
+    ("RandomUniform", {"shape": [2], "dtype": TensorProto.INT32}, "attribute dtype is int32"),
     ("RandomUniform", {}, "without its attribute shape"),
-    ("Multinomial", {"sample_size": -4}, "sample_size -4"),
+    ("RandomNormalLike", {"dtype": TensorProto.BOOL}, "attribute dtype is bool"),
+    ("Bernoulli", {"dtype": TensorProto.STRING}, "attribute dtype is"),
+    ("Multinomial", {"sample_size": -4}, "attribute sample_size is -4"),
+    ("Multinomial", {"dtype": TensorProto.FLOAT}, "attribute dtype is float32"),
 ])  # fmt: skip
-def test_bad_random_attributes(op: str, attributes: dict[str, Any], message: str) -> None:
-    core = Core()
+def test_bad_random_attributes(op: str, attributes: dict[str, Any], message: str, device: str) -> None:
+    core, like = Core(), op in ("RandomNormalLike", "Bernoulli", "Multinomial")
     with pytest.raises(HeteroError, match=message):
-        core.compile_model(core.read_model(random_model(op, op == "Multinomial", **attributes)), "CPU")
+        core.compile_model(core.read_model(random_model(op, like, **attributes)), device)
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_random_numbers_like_integers_need_a_type(device: str) -> None:
+    core, model = Core(), random_model("RandomUniformLike", True)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(HeteroError, match="attribute dtype is missing, and the input is int64"):
+        core.compile_model(core.read_model(model), device)
 
 
 def test_random_numbers_of_huge_shapes_are_refused() -> None:

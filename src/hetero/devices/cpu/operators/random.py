@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....errors import InferenceError
 from ....model.types import dtype_of
 from ... import random_numbers
-from ..registry import ANY, FLOATS, Node, hosted, stated_by
+from ..registry import ANY, FLOATS, NUMBERS, ContradictionError, Node, contradicting, hosted, stated_by
+
+if TYPE_CHECKING:
+    from ....model.model import Model
+    from ..registry import ExaminedNode
 
 Run = Callable[..., Sequence[Any]]
 _HALVES = ("float16", "bfloat16")
+_ANY_FLOATS = (*FLOATS, *_HALVES)
 
 
-def _dtype(node: Node, default: int) -> np.dtype[Any] | None:
+def _dtype(node: Node, default: int, allowed: Collection[str]) -> np.dtype[Any] | None:
     """The attribute dtype. None if it is absent and ``default`` is 0: the type of the input."""
     number = node.get("dtype", default)
     dtype = dtype_of(number)
     if dtype is None and number:
-        raise InferenceError(f"attribute dtype is {number}, which is not an element type")
+        raise ContradictionError(f"attribute dtype is {number}, which is not an element type")
+    if dtype is not None and dtype.name not in allowed:
+        raise ContradictionError(f"attribute dtype is {dtype}; expected {', '.join(allowed)}")
     return dtype
 
 
@@ -39,39 +45,47 @@ def _numbers(node: Node, shape: Sequence[int], dtype: np.dtype[Any]) -> Sequence
 @hosted("RandomNormal", attributes=_NORMAL | {"shape": None}, result=stated_by("dtype", 1))
 @hosted("RandomUniform", attributes=_UNIFORM | {"shape": None}, result=stated_by("dtype", 1))
 def _of_shape(node: Node) -> Run:
-    dtype = _dtype(node, 1)
+    dtype = _dtype(node, 1, _ANY_FLOATS)
     if dtype is None or "shape" not in node.attributes:
-        raise InferenceError("attribute shape is missing, or dtype is 0")
+        raise ContradictionError("attribute shape is missing, or dtype is 0")
     shape = node.attributes["shape"]
     if min(shape, default=0) < 0:
-        raise InferenceError(f"attribute shape is {list(shape)}; expected sizes from 0")
+        raise ContradictionError(f"attribute shape is {list(shape)}; expected sizes from 0")
     return lambda: _numbers(node, shape, dtype)
 
 
-@hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL, result=stated_by("dtype", 0))
-@hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM, result=stated_by("dtype", 0))
+@contradicting
+def _like_refusal(model: Model, view: ExaminedNode) -> str | None:
+    dtype = view.type_of_input(0)
+    if view.attributes.get("dtype") or dtype is None or dtype in _ANY_FLOATS:
+        return None
+    return f"attribute dtype is missing, and the input is {dtype}; expected {', '.join(_ANY_FLOATS)}"
+
+
+@hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL, check=_like_refusal, result=stated_by("dtype", 0))
+@hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM, check=_like_refusal, result=stated_by("dtype", 0))
 def _like(node: Node) -> Run:
-    dtype = _dtype(node, 0)
+    dtype = _dtype(node, 0, _ANY_FLOATS)
     return lambda x: _numbers(node, x.shape, x.dtype if dtype is None else dtype)
 
 
-@hosted("Bernoulli", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "seed": None},
+@hosted("Bernoulli", dtypes=_ANY_FLOATS, attributes={"dtype": None, "seed": None},
         result=stated_by("dtype", 0))  # fmt: skip
 def _bernoulli(node: Node) -> Run:
-    dtype = _dtype(node, 0)
+    dtype = _dtype(node, 0, (*NUMBERS, *_HALVES, "bool"))
     return lambda x: [random_numbers.bernoulli(x, x.dtype if dtype is None else dtype, node.get("seed", None))]
 
 
-@hosted("Multinomial", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "sample_size": None, "seed": None},
+@hosted("Multinomial", dtypes=_ANY_FLOATS, attributes={"dtype": None, "sample_size": None, "seed": None},
         result=stated_by("dtype", 6))  # fmt: skip
 def _multinomial(node: Node) -> Run:
-    dtype, count = _dtype(node, 6), node.get("sample_size", 1)
-    if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or count < 1:
-        raise InferenceError(f"dtype {dtype} and sample_size {count}; expected int32 or int64, and 1 or more")
+    dtype, count = _dtype(node, 6, ("int32", "int64")), node.get("sample_size", 1)
+    if count < 1:
+        raise ContradictionError(f"attribute sample_size is {count}; expected 1 or more")
     return lambda x: [random_numbers.multinomial(x, count, dtype, node.get("seed", None))]
 
 
-@hosted("Dropout", dtypes=((*FLOATS, *_HALVES), (*FLOATS, *_HALVES), ("bool",)), attributes={"seed": None}, since=12,
+@hosted("Dropout", dtypes=(_ANY_FLOATS, _ANY_FLOATS, ("bool",)), attributes={"seed": None}, since=12,
         result=0)  # fmt: skip
 def _dropout(node: Node) -> Run:
     """In training. A ratio of 0, or training_mode False, keeps everything."""
