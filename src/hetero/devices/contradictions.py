@@ -14,13 +14,13 @@ __all__ = ["contradictions"]
 
 _OF_ONNX = (
     *("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Bernoulli", "Multinomial"),
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "DeformConv", "MaxRoiPool"),
 )
 
 
 def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
     """Node -> reason. Checks the inputs, outputs and attributes that nodes have, and more of quantized operators, those
-    of onnxruntime and ai.onnx.ml, and ONNX's random operators and those on text, as the CPU device does.
+    of onnxruntime and ai.onnx.ml, and some of ONNX's own operators, as the CPU device does.
 
     ``infer``: whether to infer element types, for devices whose backends do not check them."""
     malformed = malformed_nodes(model)

@@ -138,12 +138,12 @@ def test_scan_over_another_axis() -> None:
     agrees_with_onnxruntime(text, feeds)
 
 
-def test_scan_of_opset_8_has_a_batch_and_lengths() -> None:
+def scan_of_opset_8(**attributes: Any) -> onnx.ModelProto:
     body = parse("""
         <ir_version: 3, opset_import: ["": 8]>
         body (float[2] state, float[2] row) => (float[2] next, float[2] out)
         { next = Add(state, row)  out = Identity(next) }""").graph
-    node = helper.make_node("Scan", ["n", "s", "x"], ["last", "all"], num_scan_inputs=1, body=body)
+    node = helper.make_node("Scan", ["n", "s", "x"], ["last", "all"], num_scan_inputs=1, body=body, **attributes)
     ports = {"n": (TensorProto.INT64, [2]), "s": (TensorProto.FLOAT, [2, 2]), "x": (TensorProto.FLOAT, [2, 3, 2])}
     graph = helper.make_graph(
         [node],
@@ -154,10 +154,30 @@ def test_scan_of_opset_8_has_a_batch_and_lengths() -> None:
             helper.make_tensor_value_info("all", TensorProto.FLOAT, [2, 3, 2]),
         ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
-    x = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
-    feeds = {"n": np.array([3, 2]), "s": np.ones((2, 2), np.float32), "x": x}
-    agrees_with_onnxruntime(model, feeds)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+
+
+BATCH = {"s": np.ones((2, 2), np.float32), "x": np.arange(12, dtype=np.float32).reshape(2, 3, 2)}
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+@pytest.mark.parametrize("lengths", [(3, 3), (3, 2), (1, 2), (1, 1)])
+def test_scan_of_opset_8_has_a_batch_and_lengths(lengths: tuple[int, int], backward: int) -> None:
+    agrees_with_onnxruntime(scan_of_opset_8(directions=[backward]), {"n": np.array(lengths)} | BATCH)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize("lengths", [(4, 1), (-1, 1)])
+def test_lengths_outside_of_the_scanned_axis(lengths: tuple[int, int], device: str) -> None:
+    compiled = hetero.compile(scan_of_opset_8(), device)
+    with pytest.raises(InferenceError, match="sequence_lens"):
+        compiled({"n": np.array(lengths)} | BATCH)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU", "HETERO:CPU,TEMPLATE"])
+def test_unknown_directions(device: str) -> None:
+    with pytest.raises(UnsupportedModel, match="directions"):
+        hetero.compile(scan_of_opset_8(directions=[2]), device)
 
 
 def test_outer_values_of_a_loop_may_share_names_with_its_body() -> None:
@@ -194,6 +214,64 @@ def test_inserting_into_an_empty_sequence() -> None:
         g (float[2] x, int64 at) => (float[2] y)
         { none = SequenceEmpty()  one = SequenceInsert(none, x, at)  y = SequenceAt(one, at) }""")
     agrees_with_onnxruntime(model, {"x": np.arange(2, dtype=np.float32), "at": np.array(0)})
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize("parts", [[1, 2], [5], [-1, 5], 0])
+def test_parts_that_are_not_all_of_the_axis(parts: Any, device: str) -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x, int64[] parts) => (float[k] y)
+        { pieces = SplitToSequence(x, parts)  y = ConcatFromSequence<axis = 0>(pieces) }""")
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    compiled = hetero.compile(model, device)
+    with pytest.raises(InferenceError, match="split"):
+        compiled({"x": np.arange(4, dtype=np.float32), "parts": np.array(parts)})
+
+
+@pytest.mark.parametrize(("keepdims", "axis"), [(1, 0), (0, 0), (0, -1)])
+@pytest.mark.parametrize("parts", [None, 3, [0, 4]])
+def test_split_to_sequence(parts: Any, keepdims: int, axis: int) -> None:
+    names = ["x"] if parts is None else ["x", "parts"]
+    nodes = [
+        helper.make_node("SplitToSequence", names, ["pieces"], axis=axis, keepdims=keepdims if parts is None else 1),
+        helper.make_node("SequenceAt", ["pieces", "last"], ["y"]),
+    ]
+    constants = {"last": -1} if parts is None else {"last": -1, "parts": parts}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    agrees_with_onnxruntime(model, {"x": np.arange(16, dtype=np.float32).reshape(4, 4)})
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize(
+    "nodes",
+    ["s = SequenceConstruct(x, n)", "one = SequenceConstruct(x)  s = SequenceInsert(one, n)"],
+)
+def test_sequences_have_one_type(nodes: str, device: str) -> None:
+    model = parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, int64[2] n) => (int64 y) {{ {nodes}  y = SequenceLength(s) }}""")
+    compiled = hetero.compile(model, device)
+    with pytest.raises(InferenceError, match="type|element"):
+        compiled({"x": np.ones(2, np.float32), "n": np.ones(2, np.int64)})
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize("attributes", ["pooled_shape = [0, 2]", "pooled_shape = [2]"])
+def test_pooled_shapes_of_regions(attributes: str, device: str) -> None:
+    model = parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 1, 4, 4] x, float[1, 5] r) => (float[1, 1, a, b] y)
+        {{ y = MaxRoiPool<{attributes}>(x, r) }}""")
+    with pytest.raises(UnsupportedModel, match="attribute pooled_shape"):
+        hetero.compile(model, device)
 
 
 # -- functions -----------------------------------------------------------------------------------------------------

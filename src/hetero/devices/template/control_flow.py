@@ -125,6 +125,8 @@ class Scan(_Operator):
         entries = [int(item) for item in self.attributes.get(attribute, ())] or [0] * count
         if len(entries) != count:
             raise Refused(f"expected {count} entries in {attribute}, found {len(entries)}")
+        if attribute.endswith("directions") and not set(entries) <= {0, 1}:
+            raise Refused(f"{attribute} is {entries}, expected 0 and 1")
         return entries
 
     def __call__(self, *values: Any) -> Sequence[Any]:
@@ -133,11 +135,17 @@ class Scan(_Operator):
         if self.version >= 9:
             return self._scan(inputs, captured, None)
         lengths, *rest = inputs
-        batches = []
-        for index in range(rest[0].shape[0]):
-            length = None if lengths is None else int(lengths[index])
-            batches.append(self._scan([value[index] for value in rest], captured, length))
-        return [_stack_padded(parts) for parts in zip(*batches, strict=True)]
+        (batch,) = {value.shape[0] for value in rest}
+        (longest,) = {value.shape[1] for value in rest[self._num_states :]}
+        lengths = np.full(batch, longest) if lengths is None else lengths
+        if lengths.shape != (batch,) or not ((lengths >= 0) & (lengths <= longest)).all():
+            raise ValueError(f"sequence_lens {lengths.tolist()} does not fit {batch} rows of {longest}")
+        rows = [
+            self._scan([value[index] for value in rest], captured, int(length)) for index, length in enumerate(lengths)
+        ]
+        outputs = list(zip(*rows, strict=True))
+        states, scanned = outputs[: self._num_states], outputs[self._num_states :]
+        return [*map(np.stack, states), *(np.stack([_padded(part, longest) for part in parts]) for parts in scanned)]
 
     def _scan(self, inputs: Sequence[Any], captured: Sequence[Any], length: int | None) -> Sequence[Any]:
         states = list(inputs[: self._num_states])
@@ -213,9 +221,7 @@ def _stack(collected: Sequence[Any], kind: _Kind) -> Any:
     return np.empty((0, *shape), dtype)
 
 
-def _stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts stacked along a new first axis. Shorter parts are padded with zeros at the end of their first axis."""
-    if len({part.shape for part in parts}) == 1:
-        return np.stack(parts)
-    longest = max(len(part) for part in parts)
-    return np.stack([np.pad(part, [(0, longest - len(part))] + [(0, 0)] * (part.ndim - 1)) for part in parts])
+def _padded(rows: np.ndarray, count: int) -> np.ndarray:
+    """Rows of zeros, or of empty strings, at the end, so that there are ``count``."""
+    filler = np.full((count - len(rows), *rows.shape[1:]), "" if rows.dtype == object else 0, rows.dtype)
+    return np.concatenate([rows, filler])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InferenceError
-from ..registry import FLOATS, Node, hosted
+from ..registry import FLOATS, ContradictionError, Node, hosted
 
 Run = Callable[..., Sequence[Any]]
 Array = NDArray[Any]
@@ -21,7 +21,8 @@ _MOST = 1 << 20  # of a stride, a dilation, a pad or a pooled size
 def _sizes(node: Node, name: str, least: int) -> list[int] | None:
     sizes = node.get(name, None)
     if sizes is not None and not all(least <= size <= _MOST for size in sizes):
-        raise InferenceError(f"attribute {name} is {list(sizes)[:8]}; expected numbers from {least} to {_MOST}")
+        error = ContradictionError if min(sizes) < least else InferenceError
+        raise error(f"attribute {name} is {list(sizes)[:8]}; expected numbers from {least} to {_MOST}")
     return None if sizes is None else list(sizes)
 
 
@@ -32,7 +33,7 @@ def _deform_conv(node: Node) -> Run:
     pads, strides, dilations = (_sizes(node, name, at) for name, at in (("pads", 0), ("strides", 1), ("dilations", 1)))
     group, groups = node.get("group", 1), node.get("offset_group", 1)
     if min(group, groups) < 1:
-        raise InferenceError(f"group is {group} and offset_group {groups}; expected 1 or more")
+        raise ContradictionError(f"group is {group} and offset_group {groups}; expected 1 or more")
 
     def run(x: Array, w: Array, offset: Array, b: Array | None = None, mask: Array | None = None) -> Sequence[Any]:
         rank = x.ndim - 2
@@ -109,10 +110,10 @@ def _max_roi_pool(node: Node) -> Run:
     """The maximum of each bin of a region; 0 for empty bins. Corners are rounded to pixels, halves away from 0."""
     pooled = _sizes(node, "pooled_shape", 1)
     if pooled is None or len(pooled) != 2:
-        raise InferenceError(f"attribute pooled_shape is {pooled}; expected a height and a width")
+        raise ContradictionError(f"attribute pooled_shape is {pooled}; expected a height and a width")
     scale = np.float32(node.get("spatial_scale", 1.0))
     if not np.isfinite(scale):
-        raise InferenceError(f"attribute spatial_scale is {scale}")
+        raise ContradictionError(f"attribute spatial_scale is {scale}")
 
     def run(x: Array, rois: Array) -> Sequence[Any]:
         if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or not np.isfinite(rois).all():

@@ -20,15 +20,19 @@ _HALVES = ("float16", "bfloat16")
 _ANY_FLOATS = (*FLOATS, *_HALVES)
 
 
-def _dtype(node: Node, default: int, allowed: Collection[str]) -> np.dtype[Any] | None:
-    """The attribute dtype. None if it is absent and ``default`` is 0: the type of the input."""
+def _dtype(node: Node, default: int, allowed: Collection[str]) -> np.dtype[Any]:
     number = node.get("dtype", default)
     dtype = dtype_of(number)
-    if dtype is None and number:
+    if dtype is None:
         raise ContradictionError(f"attribute dtype is {number}, which is not an element type")
-    if dtype is not None and dtype.name not in allowed:
+    if dtype.name not in allowed:
         raise ContradictionError(f"attribute dtype is {dtype}; expected {', '.join(allowed)}")
     return dtype
+
+
+def _dtype_or_like(node: Node, allowed: Collection[str]) -> np.dtype[Any] | None:
+    """The attribute dtype. None if it is absent: the type of the input."""
+    return _dtype(node, 0, allowed) if node.get("dtype", 0) else None
 
 
 _NORMAL = {"dtype": None, "mean": None, "scale": None, "seed": None}
@@ -46,8 +50,8 @@ def _numbers(node: Node, shape: Sequence[int], dtype: np.dtype[Any]) -> Sequence
 @hosted("RandomUniform", attributes=_UNIFORM | {"shape": None}, result=stated_by("dtype", 1))
 def _of_shape(node: Node) -> Run:
     dtype = _dtype(node, 1, _ANY_FLOATS)
-    if dtype is None or "shape" not in node.attributes:
-        raise ContradictionError("attribute shape is missing, or dtype is 0")
+    if "shape" not in node.attributes:
+        raise ContradictionError("attribute shape is missing")
     shape = node.attributes["shape"]
     if min(shape, default=0) < 0:
         raise ContradictionError(f"attribute shape is {list(shape)}; expected sizes from 0")
@@ -65,14 +69,14 @@ def _like_refusal(model: Model, view: ExaminedNode) -> str | None:
 @hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL, check=_like_refusal, result=stated_by("dtype", 0))
 @hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM, check=_like_refusal, result=stated_by("dtype", 0))
 def _like(node: Node) -> Run:
-    dtype = _dtype(node, 0, _ANY_FLOATS)
+    dtype = _dtype_or_like(node, _ANY_FLOATS)
     return lambda x: _numbers(node, x.shape, x.dtype if dtype is None else dtype)
 
 
 @hosted("Bernoulli", dtypes=_ANY_FLOATS, attributes={"dtype": None, "seed": None},
         result=stated_by("dtype", 0))  # fmt: skip
 def _bernoulli(node: Node) -> Run:
-    dtype = _dtype(node, 0, (*NUMBERS, *_HALVES, "bool"))
+    dtype = _dtype_or_like(node, (*NUMBERS, *_HALVES, "bool"))
     return lambda x: [random_numbers.bernoulli(x, x.dtype if dtype is None else dtype, node.get("seed", None))]
 
 
