@@ -1060,6 +1060,12 @@ CONTRADICTIONS |= {
         TREE | {"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAFY"]},
         "nodes_modes has 'LEAFY'",
     ),
+    "base_values of two classes": (
+        ("ai.onnx.ml", "TreeEnsembleClassifier", {"x": ROWS}),
+        {name.replace("target_", "class_"): values for name, values in TREE.items() if name != "n_targets"}
+        | {"class_ids": [0, 1], "classlabels_int64s": [3, 4], "base_values": [0.5, 0.5, 0.5]},
+        "base_values has 3 entries",
+    ),
     "gather_axis": (
         (
             "com.microsoft",
@@ -1088,8 +1094,9 @@ def contradictory(node: tuple[str, str, dict[str, Any]], attributes: dict[str, A
     """One node whose first operand is an input and the others are constants."""
     domain, op, operands = node
     x, names = operands["x"], ["" if array is None else name for name, array in operands.items()]
+    results = ["y", "scores"] if op.endswith("Classifier") else ["y"]
     graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], name="node", domain=domain, **attributes)],
+        [helper.make_node(op, names, results, name="node", domain=domain, **attributes)],
         "g",
         [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
         [onnx.ValueInfoProto(name="y")],

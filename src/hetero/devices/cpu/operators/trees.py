@@ -597,6 +597,8 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
         if not (base or trees.scored.all() or (trees.every_row and (weights > 0).all())):
             return "TreeEnsembleClassifier whose leaves do not weigh all classes"
         return None
+    if base > classes:
+        return Contradiction(f"attribute base_values has {base} entries; expected 1 or {classes}")
     if len(ids) == 2:
         return "TreeEnsembleClassifier of two classes that both have weights"  # onnxruntime's labels are wrong
     transform = attributes.get("post_transform", b"NONE")
