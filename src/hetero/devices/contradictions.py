@@ -15,6 +15,7 @@ __all__ = ["contradictions"]
 _OF_ONNX = (
     *("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Bernoulli", "Multinomial"),
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "DeformConv", "MaxRoiPool"),
+    "RegexFullMatch",
 )
 
 

@@ -1118,6 +1118,19 @@ def test_contradictions_are_refused_when_compiling(name: str, device: str) -> No
 
 
 @pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+def test_a_pattern_that_is_not_utf8(device: str) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("RegexFullMatch", ["x"], ["y"], name="node", pattern=b"\xff")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.STRING, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.BOOL, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    with pytest.raises(UnsupportedModel, match="'node'.*\n*.*attribute pattern has bytes that are not UTF-8"):
+        hetero.compile(model, device)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
 @pytest.mark.parametrize(
     ("op", "wrong"),
     [
