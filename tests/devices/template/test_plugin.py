@@ -1235,3 +1235,14 @@ def test_a_custom_operator_may_replace_a_checked_one() -> None:
     core.add_extension(hetero.CustomOp("QLinearSigmoid", "com.microsoft", function=lambda x, *_: x), "TEMPLATE")
     (y,) = core.compile_model(contradictory(node, {}), "TEMPLATE")({"x": BYTES}).values()
     np.testing.assert_array_equal(y, BYTES)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU", "HETERO:CPU,TEMPLATE", "HETERO:CPU,ORT"])
+@pytest.mark.parametrize("move", ["Identity(s)", "Squeeze(s)", "Reshape(s, none)"])
+def test_scales_that_are_moved_constants(move: str, device: str) -> None:
+    model = parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x) => (uint8[3] y) <float[1] s = {{-1.0}}, int64[0] none = {{}}>
+        {{ scale = {move}  y = QuantizeLinear(x, scale) }}""")
+    with pytest.raises(UnsupportedModel, match="y_scale = -1.0"):
+        hetero.compile(model, device)

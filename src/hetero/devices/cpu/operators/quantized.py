@@ -107,6 +107,20 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
+# Operators whose result has all elements of their first operand.
+_MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+def _moved_constant(model: Model, value: int) -> int | None:
+    """The constant that ``value`` is, or has the elements of. None if there is none."""
+    while value >= 0 and not model.is_constant[value]:
+        node = int(model.producer[value])
+        if node < 0 or model.op_types[model.op_type_of[node]] not in _MOVES or not len(model.node_inputs[node]):
+            return None
+        value = int(model.node_inputs[node][0])
+    return value if value >= 0 else None
+
+
 def _scale_refusal(
     any_sign: bool = False, infinite: bool = False, **positions: int
 ) -> Callable[[Model, NodeView], str | None]:
@@ -118,9 +132,10 @@ def _scale_refusal(
     def check(model: Model, view: NodeView) -> str | None:
         inputs = model.node_inputs[view.index].tolist()
         for name, position in positions.items():
-            if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
+            constant = _moved_constant(model, inputs[position]) if position < len(inputs) else None
+            if constant is None:
                 continue
-            scales = model.constant(inputs[position], aligned=False).reshape(-1)
+            scales = model.constant(constant, aligned=False).reshape(-1)
             valid = (~np.isnan(scales) if infinite else np.isfinite(scales)) & (any_sign | (scales > 0))
             if not valid.all():
                 at = int(np.argmin(valid))
