@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..errors import HeteroError, raise_out_of_memory
+from ..model.bodies import BODY_ATTRIBUTES, bodies_of
 from .operator_forms import malformed_nodes
 
 if TYPE_CHECKING:
@@ -23,7 +27,12 @@ def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
     """Node -> reason. Checks the inputs, outputs and attributes that nodes have, and more of quantized operators, those
     of onnxruntime and ai.onnx.ml, and some of ONNX's own operators, as the CPU device does.
 
-    ``infer``: whether to infer element types, for devices whose backends do not check them."""
+    ``infer``: whether to infer element types, for devices whose backends do not check them; not those in the bodies of
+    If, Loop and Scan."""
+    return {**_in_bodies(model), **_of_nodes(model, infer)}
+
+
+def _of_nodes(model: Model, infer: bool) -> dict[int, str]:
     malformed = malformed_nodes(model)
     kinds = [kind for kind, name in enumerate(model.op_types) if _is_checked(name)]
     if not kinds:
@@ -31,6 +40,22 @@ def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
     from .cpu import registry  # with all kernels: only if a model needs it
 
     return {**registry.contradictions(model, kinds, infer), **malformed}
+
+
+def _in_bodies(model: Model) -> dict[int, str]:
+    found: dict[int, str] = {}
+    kinds = [kind for kind, name in enumerate(model.op_types) if name in BODY_ATTRIBUTES]
+    for index in np.flatnonzero(np.isin(model.op_type_of, kinds)).tolist() if kinds else ():
+        try:
+            bodies = bodies_of(model, index)
+        except HeteroError as error:  # the device rejects the node itself
+            raise_out_of_memory(error)
+            continue
+        for body in bodies:
+            for at, reason in contradictions(body.model).items():
+                inner = body.model.nodes[at]
+                found[index] = f"its {body.attribute}: node {inner.key!r} ({inner.op_type}): {reason}"
+    return found
 
 
 def _is_checked(name: str) -> bool:

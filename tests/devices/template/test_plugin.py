@@ -1191,7 +1191,6 @@ def test_a_required_input_that_is_left_out(name: str, device: str) -> None:
 
 def test_a_classifier_without_labels_is_refused() -> None:
     model = contradictory(("ai.onnx.ml", "LinearClassifier", {"x": ROWS}), {"coefficients": [1.0] * 8})
-    model.graph.node[0].output.append("scores")
     for device in ("TEMPLATE", "CPU"):
         with pytest.raises(UnsupportedModel, match="neither classlabels_strings nor classlabels_ints"):
             hetero.compile(model, device)
@@ -1245,4 +1244,19 @@ def test_scales_that_are_moved_constants(move: str, device: str) -> None:
         g (float[3] x) => (uint8[3] y) <float[1] s = {{-1.0}}, int64[0] none = {{}}>
         {{ scale = {move}  y = QuantizeLinear(x, scale) }}""")
     with pytest.raises(UnsupportedModel, match="y_scale = -1.0"):
+        hetero.compile(model, device)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU", "ORT", "HETERO:CPU,TEMPLATE", "HETERO:CPU,ORT"])
+def test_contradictions_in_bodies(device: str) -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x, bool c) => (uint8[3] y)
+        {
+            y = If(c) <
+                then_branch = t () => (uint8[3] a) <float s = {-1.0}> { a = QuantizeLinear(x, s) },
+                else_branch = e () => (uint8[3] b) { b = Cast<to = 2>(x) }
+            >
+        }""")
+    with pytest.raises(UnsupportedModel, match="then_branch.*QuantizeLinear.*y_scale = -1.0"):
         hetero.compile(model, device)
