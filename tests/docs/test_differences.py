@@ -498,6 +498,17 @@ def test_onnxruntime(core: hetero.Core, relu: onnx.ModelProto, behavior: str) ->
             for device in ("CPU", "ORT"):
                 with pytest.warns(RuntimeWarning, match="output 'y' is declared"):
                     assert core.compile_model(relu, device)(X)["y"].shape == (2, 3)
+        case "an input with a default":
+            model = make_model([helper.make_node("Mul", ["x", "w"], ["y"])], weights={"w": np.float32(2)})
+            model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, []))
+            given = {"x": X, "w": np.float32(3)}
+            np.testing.assert_array_equal(session(model).run(None, given)[0], X * 3)
+            for device in ("CPU", "ORT"):
+                with pytest.raises(hetero.InferenceError, match="the model has no input 'w'"):
+                    core.compile_model(model, device)(given)
+                compiled = core.compile_model(core.read_model(model).with_inputs(["w"]), device)
+                np.testing.assert_array_equal(compiled(given)[0], X * 3)
+                np.testing.assert_array_equal(compiled({"x": X})[0], X * 2)
         case "results":
             assert isinstance(session(relu).run(None, {"x": X}), list)
             outputs = core.compile_model(relu, "ORT")({"x": X})

@@ -131,6 +131,8 @@ def test_older_files_have_none(core: hetero.Core) -> None:
         model.with_inputs(["w"])
     with pytest.raises(hetero.ModelError, match=r"no input 'W' with a default \(did you mean w\?\); .*: w, size, b"):
         core.read_model(proto()).with_inputs(["W"])
+    with pytest.raises(hetero.ModelError, match=r"with_inputs: expected a list of names, found 'w'; write \['w'\]"):
+        core.read_model(proto()).with_inputs("w")
     assert core.read_model(proto()).with_inputs([]).inputs == core.read_model(proto()).inputs
 
 

@@ -106,6 +106,17 @@ class InputChoice:
             )
         return inputs
 
+    def named_inputs(self, names: Sequence[str]) -> set[str]:
+        """Those of ``names`` that -i gives a value, also by a .npz file. Raises the errors of `make`."""
+        found: set[str] = set()
+        for entry in self.inputs:
+            name, value = _named(entry, names, "--input")
+            if name is not None:
+                found.add(name)
+            elif value.lower().endswith(".npz"):
+                found.update(known_name(key, names, f"--input {value}") for key in _arrays_of(value))
+        return found
+
     def _stated(self, ports: Sequence[Port]) -> _Stated:
         """Parses the options."""
         shapes = parse_shapes(self.shapes, ports)
@@ -141,11 +152,7 @@ class InputChoice:
         for entry in self.inputs:
             name, value = _named(entry, names, "--input")
             if name is None and value.lower().endswith(".npz"):
-                loaded = load_arrays(value)
-                if not isinstance(loaded, Mapping) or not loaded:
-                    found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
-                    raise click.UsageError(f"--input {value}: expected arrays by name, found {found}")
-                for key, array in loaded.items():
+                for key, array in _arrays_of(value).items():
                     put(known_name(key, names, f"--input {value}"), array, value)
                 continue
             port = by_name[only_name(name, names, f"--input {entry}")]
@@ -201,6 +208,15 @@ def _open_sizes(port: Port, symbols: Mapping[str, int]) -> list[str]:
     ]
     first = {name for axis, name in named if axis == 0}
     return [name for axis, name in named if axis and name not in symbols and name not in first]
+
+
+def _arrays_of(path: str) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a .npz file by name. Raises `click.UsageError` if it has none."""
+    loaded = load_arrays(path)
+    if not isinstance(loaded, Mapping) or not loaded:
+        found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
+        raise click.UsageError(f"--input {path}: expected arrays by name, found {found}")
+    return loaded
 
 
 def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:

@@ -59,9 +59,9 @@ class Session:
         sizes for which it was planned."""
         if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
             model = self.model
-            model = model.with_inputs(
-                name for name in model.default_inputs if any(entry.startswith(f"{name}=") for entry in choice.inputs)
-            )
+            if defaults := model.default_inputs:
+                named = choice.named_inputs([*(port.name for port in model.inputs), *defaults])
+                model = model.with_inputs(name for name in defaults if name in named)
             self._ports = model.inputs
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
 

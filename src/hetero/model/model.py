@@ -406,10 +406,7 @@ class Model(OtherNames, Rows):
         ``keep``: False drops all other outputs, and the nodes that only they need. The inputs stay. The outputs then
         have the order of ``names``, which must not be empty, and of constants only those that are outputs are accepted.
         """
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            write = f"; write [{shown(names)}]" if isinstance(names, str) else ""
-            raise self.file.error(f"with_outputs: expected a list of names, found {shown(names)}{write}")
-        chosen = list(dict.fromkeys(map(self.value_id, names)))
+        chosen = list(dict.fromkeys(map(self.value_id, self._listed(names, "with_outputs"))))
         known = set(self.output_ids)
         more = [value for value in chosen if value not in known and not self.is_constant[value]]
         if keep:
@@ -437,7 +434,7 @@ class Model(OtherNames, Rows):
 
         Raises `ModelError` for a name that is not one of `default_inputs`.
         """
-        chosen, known = list(dict.fromkeys(names)), self.default_inputs
+        chosen, known = list(dict.fromkeys(self._listed(names, "with_inputs"))), self.default_inputs
         for name in chosen:
             if name not in known:
                 listed = ", ".join(known) or "none"
@@ -460,6 +457,13 @@ class Model(OtherNames, Rows):
         model._defaults = types.MappingProxyType({**self._defaults, **defaults})
         model._listed_defaults = known
         return model if self._stated_affinity is None else model.with_affinity(self.affinity)
+
+    def _listed(self, names: Any, method: str) -> Iterable[str]:
+        """``names``. Raises `ModelError` if it is one name, or not iterable."""
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            write = f"; write [{shown(names)}]" if isinstance(names, str) else ""
+            raise self.file.error(f"{method}: expected a list of names, found {shown(names)}{write}")
+        return names
 
     def _is_constant_here(self, name: str) -> bool:
         value = self.find_value(name)

@@ -186,6 +186,15 @@ def test_an_input_with_a_default(hetero_json: Json, hetero: Invoke) -> None:
     assert (given["outputs"][0]["min"], given["outputs"][0]["max"]) == (7, 9)
     assert hetero_json("compare", "d.onnx", "-d", "TEMPLATE", "-i", "w=1")["passed"]
     assert "takes" in hetero("run", "d.onnx", "-i", "w=1e39", code=2).stderr
+    np.savez("both.npz", x=np.float32([1, 1, 1]), w=np.float32([4, 5, 6]))
+    given = hetero_json("run", "d.onnx", "-i", "both.npz")
+    assert [entry["name"] for entry in given["inputs"]] == ["x", "w"]
+    assert (given["outputs"][0]["min"], given["outputs"][0]["max"]) == (5, 7)
+    np.savez("wrong.npz", ww=np.float32([4, 5, 6]))
+    for entry in ("ww=1", "wrong.npz"):
+        assert "no input 'ww' (did you mean w?); its inputs: x, w" in hetero(
+            "run", "d.onnx", "-i", entry, code=2
+        ).stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
