@@ -104,6 +104,27 @@ def test_a_unit_has_the_makers_the_chain_and_the_reader() -> None:
     assert units_of(model, Pattern((("Relu",),))) == [["c_relu"]]
 
 
+def test_identities_belong_to_a_unit() -> None:
+    net = Quantized(112, 32)
+    conv = net.conv(net.node("Identity", [net.q("x")], "i_x"), "c", 3, relu=False)
+    passed = net.node("Identity", [net.node("Identity", [net.dq(conv, "d")], "i0")], "i1")
+    quantized = net.q(net.node("Identity", [net.node("Relu", [passed], "relu")], "i2"))
+    model = net.model(net.dq(quantized, "y"))
+    assert [sorted(unit) for unit in units_of(model, Pattern((("Relu",),), (DQ,), (Q,)))] == [
+        ["d", "i0", "i1", "i2", "i2_q", "relu"]
+    ]
+    assert units_of(model, Pattern((("Relu",), ("Identity",)), (DQ,), (Q,)))[0][:4] == ["d", "relu", "i2", "i2_q"]
+    assert units_of(model, Pattern((("Relu",),), ("Identity",))) == [["i1", "relu"]]
+    following = Pattern(((DQ,), ("Relu",)))
+    assert units_of(model, following) == [["d", "relu", "i0", "i1"]]
+    assert units_of(model.with_outputs(["i1"]), following) == []
+    for device in ("NPU_INT8", "EDGE_TPU"):
+        plan = CORE.plan(model, f"HETERO:{device},CPU")
+        assert {key for key, chosen in plan.affinity.items() if chosen == "CPU"} == {"x_q", "y"}, device
+    x = np.random.default_rng(1).standard_normal((1, 3, 112, 112)).astype(np.float32)
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)(x)[0], CORE.compile_model(model, "CPU")(x)[0])
+
+
 def test_near_misses() -> None:
     def made(change: str) -> Model:
         net = Quantized()
@@ -658,12 +679,15 @@ def test_a_pattern_does_not_slow_down_large_models() -> None:
         value = net.q("x")
         for i in range(count):
             value = net.q(net.node("Relu", [net.dq(value, f"d{i}")], f"r{i}"))
-        model = net.model(value)
+        value = net.dq(value)
+        for i in range(count):
+            value = net.node("Identity", [value], f"i{i}")
+        model = net.model(net.q(value))
         calls.append(0)
         before = sys.getprofile()
         sys.setprofile(count_call)
         try:
-            units = list(find_units(model, [Pattern((("Relu",),), (DQ,), (Q,))]))
+            units = list(find_units(model, [Pattern((("Relu", "Identity"),), (DQ,), (Q,))]))
         finally:
             sys.setprofile(before)
         assert len(units) == count

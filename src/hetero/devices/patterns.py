@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Pattern", "find_units", "sizes_before"]
 
 _MOST_ALTERNATIVES = 2  # that a text names
+_MOST_PASSED = 16  # Identity nodes of a place, so that the places in a long chain of them take linear time
 _SMALL_RANK = 1  # constants up to this rank, such as a bias, a bound or a shape, need no maker
 
 
@@ -25,7 +26,7 @@ class Pattern:
     Only the next node of the chain reads the result of a node. ``before``: operators of which one makes every other
     input of the chain, except constants of rank 0 or 1; empty: any maker, which is not part of the unit. ``after``:
     operators of all readers of the chain's result, which is no output of the model; empty: any reader. ``dtypes``:
-    element types of the first input of the chain; empty: any type.
+    element types of the first input of the chain; empty: any type. Identity nodes between these nodes belong to a unit.
     """
 
     chain: tuple[tuple[str, ...], ...]
@@ -66,7 +67,8 @@ def find_units(
         )
         if not all(chain) or (pattern.before and not before) or (pattern.after and not after):
             continue
-        matcher = _Matcher(model, is_output, chain, before, after, frozenset(pattern.dtypes), computes_sizes)
+        identity = number_of.get("Identity", -1)
+        matcher = _Matcher(model, is_output, chain, before, after, frozenset(pattern.dtypes), computes_sizes, identity)
         for node in np.flatnonzero(np.isin(model.op_type_of, list(chain[0]))).tolist():
             unit = matcher.at(node)
             if unit is not None:
@@ -87,7 +89,7 @@ def sizes_before(model: Model, nodes: Sequence[int], computes_sizes: NDArray[np.
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Matcher:
-    """A pattern in the operator numbers of a model."""
+    """A pattern in the operator numbers of a model. ``identity``: the number of Identity, or -1."""
 
     model: Model
     is_output: NDArray[np.bool_]
@@ -96,6 +98,7 @@ class _Matcher:
     after: frozenset[int]
     dtypes: frozenset[np.dtype[Any]]
     computes_sizes: NDArray[np.bool_] | None
+    identity: int
 
     def at(self, node: int) -> list[int] | None:
         """The nodes of the pattern whose chain begins at a node; None if it does not match there."""
@@ -103,32 +106,43 @@ class _Matcher:
             read = self.model.node_inputs[node][:1].tolist()
             if not read or read[0] < 0 or self.model.type_of(read[0]).dtype not in self.dtypes:
                 return None
-        chain = [node]
+        chain, passed = [node], list[int]()
         for numbers in self.chain[1:]:
-            following = self._readers(chain[-1])
-            if following is None or len(following) != 1 or self.model.op_type_of[following[0]] not in numbers:
+            following = self._readers(chain[-1], numbers, passed)
+            if following is None or len(following) != 1:
                 return None
             chain += following
-        makers = self._makers(chain) if self.before else []
-        if makers is None:
+        readers = self._readers(chain[-1], self.after, passed) if self.after else []
+        makers = self._makers(chain, passed) if self.before else []
+        if makers is None or readers is None:
             return None
-        readers: list[int] = []
-        if self.after:
-            readers = self._readers(chain[-1]) or []
-            if not readers or not all(self.model.op_type_of[reader] in self.after for reader in readers):
-                return None
+        if len(passed) > _MOST_PASSED:
+            return None
         sizes = [] if self.computes_sizes is None else sizes_before(self.model, chain, self.computes_sizes)
-        return list(dict.fromkeys([*makers, *chain, *readers, *sizes]))
+        return list(dict.fromkeys([*makers, *chain, *readers, *passed, *sizes]))
 
-    def _readers(self, node: int) -> list[int] | None:
-        """The nodes that read the results of a node; None if one of these is an output of the model."""
-        made = self.model.node_outputs[node]
-        if self.is_output[made[made >= 0]].any():
-            return None
-        return sorted(set(self.model.graph.successors(node).tolist()))
+    def _readers(self, node: int, wanted: frozenset[int], passed: list[int]) -> list[int] | None:
+        """The nodes that read the results of a node, also through Identity, which is added to ``passed``. None if there
+        are none, if one has another operator than ``wanted``, or if a result is an output of the model."""
+        found, pending = set[int](), [node]
+        while pending:
+            made = self.model.node_outputs[pending[-1]]
+            if self.is_output[made[made >= 0]].any():
+                return None
+            for reader in set(self.model.graph.successors(pending.pop()).tolist()):
+                number = int(self.model.op_type_of[reader])
+                if number in wanted:
+                    found.add(reader)
+                elif number == self.identity and len(passed) <= _MOST_PASSED:
+                    passed.append(reader)
+                    pending.append(reader)
+                else:
+                    return None
+        return sorted(found) or None
 
-    def _makers(self, chain: Sequence[int]) -> list[int] | None:
-        """The nodes that make the inputs of a chain; None if one of these has another maker."""
+    def _makers(self, chain: Sequence[int], passed: list[int]) -> list[int] | None:
+        """The nodes that make the inputs of a chain, also through Identity, which is added to ``passed``. None if an
+        input has another maker."""
         model, makers = self.model, list[int]()
         for node in chain:
             if len(model.node_captures[node]):
@@ -137,8 +151,12 @@ class _Matcher:
                 if value < 0:
                     continue
                 maker = int(model.producer[value])
-                if maker in chain:
+                if maker in chain or maker in passed:
                     continue
+                while maker >= 0 and self._passes(maker) and len(passed) <= _MOST_PASSED:
+                    passed.append(maker)
+                    value = int(model.node_inputs[maker][0])
+                    maker = int(model.producer[value])
                 if maker >= 0 and model.op_type_of[maker] in self.before:
                     makers.append(maker)
                     continue
@@ -148,3 +166,8 @@ class _Matcher:
                 if shape is None or len(shape) > _SMALL_RANK:
                     return None
         return makers or None
+
+    def _passes(self, maker: int) -> bool:
+        """Whether the maker of an input is an Identity whose own input counts."""
+        number = self.model.op_type_of[maker]
+        return number == self.identity and number not in self.before and len(self.model.node_inputs[maker]) == 1
