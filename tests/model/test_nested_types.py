@@ -137,6 +137,32 @@ def test_branches_of_an_if(core: hetero.Core) -> None:
     assert shapes(core, text.replace("OTHER", "a = Constant <value_ints = [0]> () q = Unsqueeze (x, a)"), "y") == [None]
 
 
+@pytest.mark.parametrize(
+    ("x", "condition", "expected"),
+    [
+        ("1, 3", "c = Equal (size, one)", (3,)),  # as PyTorch exports squeeze
+        ("2, 3", "c = Equal (size, one)", (2, 3)),
+        ("N, 3", "c = Equal (size, one)", None),
+        ("1, 3", "d = Equal (size, one) c = Not (d)", (1, 3)),
+        ("1, 3", "d = Greater (size, one) c = Cast <to = 9> (d)", (1, 3)),
+        ("1, 3", "c = Constant <value = bool {1}> ()", (3,)),
+        ("1, 3", "f = ReduceMax <keepdims = 0> (x) c = Cast <to = 9> (f)", None),  # depends on data
+    ],
+)
+def test_the_branch_that_known_sizes_select(core: hetero.Core, x: str, condition: str, expected: Any) -> None:
+    text = f"""g (float[{x}] x) => (float[] y) {{
+        zero = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        s = Shape (x)
+        size = Gather (s, zero)
+        {condition}
+        y = If (c) <
+            then_branch = t () => (float[] p) {{ p = Squeeze (x, zero) }},
+            else_branch = e () => (float[] q) {{ q = Identity (x) }}>
+    }}"""
+    assert shapes(core, text, "y") == [expected]
+
+
 def test_symbols_that_inference_makes_in_a_body_are_not_those_outside(core: hetero.Core) -> None:
     """onnx calls the unknown size of NonZero the same in each branch, such as ``unk__2``. It leaves sizes of y open."""
     text = """g (float[2, 3] x, float[unk__0, unk__1, unk__2, unk__3, unk__4] other, bool c)

@@ -9,7 +9,7 @@ of a Pad as a matrix, whose rows and columns it exchanges.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .rows import Rows
 from .types import ValueType
 from .views import NodeView
 
-__all__ = ["MOST_ELEMENTS", "computed_shapes"]
+__all__ = ["MOST_ELEMENTS", "computed_shapes", "known_conditions"]
 
 MOST_ELEMENTS = 256
 """Of the small values from which shapes may follow."""
@@ -42,10 +42,7 @@ class _Unknown(Exception):
 
 def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int, ValueType]:
     """Value -> type, for results with open dims that become known. ``type_of``: what is known of a value so far."""
-    names = [
-        name if domain in ("", "ai.onnx") and (domain, name) not in rows.file.functions else ""
-        for domain, name in zip(rows.file.op_domains, rows.file.op_names, strict=True)
-    ]
+    names = _names(rows)
     if not _SOURCES.intersection(names):
         return {}
     used = [number for number, name in enumerate(names) if name in _SHAPES]
@@ -56,7 +53,41 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
         if output >= 0 and not type_of(output).has_sizes
     }
     state = _State(rows, type_of)
-    for node in sorted(opened | _computing(rows, names, opened)):
+    first = {node: 0 if names[rows.file.node_op[node]] in _WITHOUT_DATA else 1 for node in opened}
+    _follow(state, names, opened | _computing(rows, names, first), opened)
+    return state.found
+
+
+def known_conditions(rows: Rows, type_of: Callable[[int], ValueType], nodes: Iterable[int]) -> dict[int, bool]:
+    """Node -> its condition, for those of these If nodes whose condition follows from constants and known sizes.
+    ``type_of``: what is known of a value so far."""
+    names, state, found = _names(rows), _State(rows, type_of), dict[int, bool]()
+    first = dict.fromkeys(nodes, 0)
+    _follow(state, names, _computing(rows, names, first), frozenset())
+    for node in first:
+        try:
+            condition = _Node(state, node).value(0)
+            if condition.dtype == np.bool_ and condition.size == 1:
+                found[node] = bool(condition.item())
+        except _Unknown:
+            continue
+        except Exception as error:  # unreadable constants
+            raise_out_of_memory(error)
+    return found
+
+
+def _names(rows: Rows) -> list[str]:
+    """The operators of ai.onnx by number; others are empty."""
+    return [
+        name if domain in ("", "ai.onnx") and (domain, name) not in rows.file.functions else ""
+        for domain, name in zip(rows.file.op_domains, rows.file.op_names, strict=True)
+    ]
+
+
+def _follow(state: _State, names: Sequence[str], nodes: Iterable[int], opened: Container[int]) -> None:
+    """Adds the small values that ``nodes`` compute, and the shapes of the results of those in ``opened``."""
+    rows = state.rows
+    for node in sorted(nodes):
         name, output = names[rows.file.node_op[node]], int(rows.node_outputs[node][0])
         try:
             with np.errstate(all="ignore"):  # integers wrap around, as in runtimes
@@ -68,16 +99,15 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
             continue
         except Exception as error:  # malformed nodes; their device reports them
             raise_out_of_memory(error)
-    return state.found
 
 
-def _computing(rows: Rows, names: Sequence[str], nodes: Iterable[int]) -> set[int]:
-    """The nodes that may compute the small values from which the shapes of results of ``nodes`` follow."""
+def _computing(rows: Rows, names: Sequence[str], first: Mapping[int, int]) -> set[int]:
+    """The nodes that may compute small values that nodes read. ``first``: node -> its first input that counts."""
     found: set[int] = set()
-    left = [(node, 0 if names[rows.file.node_op[node]] in _WITHOUT_DATA else 1) for node in nodes]
+    left = list(first.items())
     while left:
-        node, first = left.pop()
-        values = rows.node_inputs[node][first:]
+        node, at = left.pop()
+        values = rows.node_inputs[node][at:]
         for producer in rows.producer[values[values >= 0]].tolist():
             name = names[rows.file.node_op[producer]] if producer >= 0 else ""
             if name in _VALUES and producer not in found:

@@ -4,6 +4,9 @@ onnx does not follow the shape of a value that a Loop carries, because an iterat
 induction: a type that the initial value has, and that the body keeps, is the type after any number of iterations. If
 the body does not keep it, the parts that differ become unknown, until the rest stays.
 
+If the condition of an If follows from known sizes, as in an exported `torch.squeeze`, its results have the types of the
+branch that it takes; otherwise, what both branches have in common.
+
 Each nested graph is inferred as a model of its own, so hetero's additions to onnx's inference apply in it too. Shapes
 that the bodies of Loop and Scan state are not used: exporters write those of the first iteration.
 """
@@ -12,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import raise_out_of_memory
-from .computed_shapes import MOST_ELEMENTS
+from .computed_shapes import MOST_ELEMENTS, known_conditions
 from .function_library import graphs_of
 from .isolation import InferenceFailed
 from .rows import Rows
@@ -63,7 +67,10 @@ class NestedTypes:
             if domain in ("", "ai.onnx") and name in _OPERATORS and (domain, name) not in file.functions
         ]
         self._nodes: list[int] = np.flatnonzero(np.isin(file.node_op, numbers)).tolist() if numbers else []
-        self._read: dict[int, list[ValueType]] = {}  # node -> the types of what it read when it was last inferred
+        ops = self._rows.file.op_names
+        self._ifs = [node for node in self._nodes if ops[file.node_op[node]] == "If"]
+        # Node -> the types of what it read when it was last inferred, and the condition of an If.
+        self._read: dict[int, tuple[list[ValueType], bool | None]] = {}
 
     def find(self, type_of: Callable[[int], ValueType], is_tensor: Callable[[int], bool]) -> dict[int, ValueType]:
         """Value -> type, for the results of nodes that lack a rank or a size. ``type_of``: what is known of a value so
@@ -72,6 +79,7 @@ class NestedTypes:
         if not self._nodes:
             return {}
         symbols = _symbols(type_of(value) for value in self._rows.input_ids)
+        conditions = known_conditions(self._rows, type_of, self._ifs)
         found: dict[int, ValueType] = {}
         for node in self._nodes:
             outputs = self._rows.node_outputs[node].tolist()
@@ -83,10 +91,11 @@ class NestedTypes:
                 _with_symbols(found.get(value) or type_of(value), symbols) if value >= 0 else _UNKNOWN
                 for value in values
             ]
-            if self._read.get(node) == read:
+            condition = conditions.get(node)
+            if self._read.get(node) == (read, condition):
                 continue
-            self._read[node] = read
-            results = self._types_of(self._results, node, read)
+            self._read[node] = read, condition
+            results = self._types_of(partial(self._results, condition), node, read)
             symbols_read = _symbols(read)
             found |= {
                 value: _with_symbols(result, symbols_read)
@@ -113,14 +122,17 @@ class NestedTypes:
             raise_out_of_memory(error)
             return []
 
-    def _results(self, view: NodeView, read: _Types) -> _Types:
+    def _results(self, condition: bool | None, view: NodeView, read: _Types) -> _Types:
         if view.op_type == "If":
             captured = dict(zip(view.captures, read[len(view.inputs) :], strict=True))
-            branches = (
-                _Graph(self._rows, view.attributes[name], captured, self._infer, keeps_shapes=True)
-                for name in ("then_branch", "else_branch")
+            names = (
+                ("then_branch", "else_branch") if condition is None else (f"{'then' if condition else 'else'}_branch",)
             )
-            return list(map(_joined, *(branch.results([]) for branch in branches)))
+            branches = (
+                _Graph(self._rows, view.attributes[name], captured, self._infer, keeps_shapes=True) for name in names
+            )
+            found = [branch.results([]) for branch in branches]
+            return list(map(_joined, found[0], found[-1]))
         inputs, results = self._iterated(view, read)
         if view.op_type == "Scan":
             return _scan_results(view, read, results)
