@@ -268,8 +268,9 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                                  (uint32_t)depth * job->zero * (uint32_t)zeros[r]);
             any_zero |= zeros[r];
         }
-        int as_bytes = job->as_bytes, expanded = 0, tiny = 0;
+        int as_bytes = job->as_bytes;
 #if HT_TINY_TILES
+        int expanded = 0, tiny = 0;
         left_quads left = {.quads = (left_quad *)(void *)scratch};
         if (job->expands && p1 - p0 >= LEAST_EXPANDED_PIXELS) {
             vi *vectors = (vi *)(void *)(scratch + ht_left_bytes(l->steps));
