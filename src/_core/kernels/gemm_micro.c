@@ -89,8 +89,20 @@ static __attribute__((noinline)) void finish_edge(const ht_tile *t, const vf *su
         }                                                                                                              \
     } while (0)
 
-HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int stepped)
+/* The same, but one line for SPARSE k, so that as many tiles share the prefetching: one tile alone would wait for memory. */
+#define SPARSE 4
+#define SPARSE_LOOP(ROW, advance)                                                                                      \
+    for (; k >= SPARSE; k -= SPARSE, next += HT_PANEL) {                                                               \
+        _Pragma("GCC unroll 4") for (int s = 0; s < SPARSE; s++, advance) TILE_STEP(ROW);                              \
+        __builtin_prefetch(next, 0, 2);                                                                                \
+    }
+
+enum { CONSTANT_STEPS, VARIED_STEPS, SPARSE_FETCH }; /* kinds of tiles: those of ht_tile_fns, ht_stepped_tile_fns, and the
+                                                        former with t->sparse */
+
+HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int kind)
 {
+    const int stepped = kind == VARIED_STEPS;
     vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
     const int width = panels * VECTORS;
     const int64_t a_row = t->a_row, b_k = t->b_k, b_panel = t->b_panel;
@@ -126,7 +138,10 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         int64_t k = ht_min64(turn, left);
 #if SHORT_LOOPS
         /* With constant steps where there are any, few instructions of a loop move pointers. */
-        if (!stepped && b_k == HT_PANEL && a_k == 1)
+        if (kind == SPARSE_FETCH) {
+            SPARSE_LOOP(ROW_FAR, (a += a_k, a4 += a_k, b += HT_PANEL))
+            LOOP(ROW_FAR, (a += a_k, a4 += a_k, b += HT_PANEL), HT_PANEL);
+        } else if (!stepped && b_k == HT_PANEL && a_k == 1)
             LOOP(ROW_FAR, (a++, a4++, b += HT_PANEL), HT_PANEL);
         else if (!stepped && b_k == HT_PANEL)
             LOOP(ROW_FAR, (a += a_k, a4 += a_k, b += HT_PANEL), HT_PANEL);
@@ -208,8 +223,8 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 }
 
 #define TILE(rows, panels) \
-    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 0); }                           \
-    static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 1); }
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, CONSTANT_STEPS); }                           \
+    static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, VARIED_STEPS); }
 
 #define TILES(rows) HT_EACH_PANELS(TILE, rows)
 #define ENTRY(rows) HT_TILE_ENTRY(tile_, rows)
@@ -219,6 +234,16 @@ HT_EACH_HEIGHT(TILES)
 
 const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENTRY)};
 const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(STEPPED_ENTRY)};
+
+#if SHORT_LOOPS
+#define SPARSE_TILE(rows) static void sparse_tile_##rows(const ht_tile *t) { tile_body(t, rows, 1, SPARSE_FETCH); }
+#define SPARSE_ENTRY(rows) sparse_tile_##rows,
+HT_EACH_HEIGHT(SPARSE_TILE)
+static const ht_tile_fn sparse_tile_fns[HT_TILE_ROWS] = {HT_EACH_HEIGHT(SPARSE_ENTRY)};
+#define TILE_OF(t, height) ((t).sparse ? sparse_tile_fns[(height) - 1] : ht_tile_fns[(height) - 1][0])
+#else
+#define TILE_OF(t, height) ht_tile_fns[(height) - 1][((t).columns - 1) / HT_PANEL]
+#endif
 
 /* Floats of B that stay in the L1 cache (32 kB) while the rows of A stream past. */
 #define STRIP_FLOATS 8192
@@ -626,20 +651,23 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 
 /* What a tile of B prefetches. While B comes from memory, a tile of rows prefetches the next tile of columns. Otherwise the
  * tiles of rows share the panels of the next block that correspond to their own, so that memory is read all the time: of
- * two tiles of rows, each takes a second panel in every other tile of columns. */
+ * two tiles of rows, each takes a second panel in every other tile of columns. With tiles of one panel, SPARSE tiles of
+ * rows take a part of it each. */
 static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int64_t tile, int64_t j, int64_t columns,
                           int64_t next_columns)
 {
     const int from_memory = tiles == 1 || origin->cold;
     t->next = t->b;
     t->next_step = t->next_second = t->next_third = 0;
-    if (origin->next_step == 0 || tile >= from_memory + HT_TILE_PANELS)
+    t->sparse = 0;
+    const int sparse = SHORT_LOOPS && origin->b_k == HT_PANEL && tile >= from_memory && tiles - from_memory >= SPARSE;
+    if (origin->next_step == 0 || tile >= from_memory + (sparse ? SPARSE : HT_TILE_PANELS))
         return;
     const int within = from_memory && tile == 0 && j + t->columns < columns;
     const float *from = within ? origin->b : origin->next;
     int64_t panel = within ? (j + t->columns) / HT_PANEL : 0, panels = HT_TILE_PANELS;
     if (!from_memory || tile > 0) {
-        const int64_t share = tile - from_memory, shares = ht_min64(tiles - from_memory, HT_TILE_PANELS);
+        const int64_t share = sparse ? 0 : tile - from_memory, shares = ht_min64(tiles - from_memory, HT_TILE_PANELS);
         const int64_t rest = j / HT_PANEL % (2 * HT_TILE_PANELS) < HT_TILE_PANELS ? shares - 1 : 0;
         const int64_t first = (share * HT_TILE_PANELS + rest) / shares, end = ((share + 1) * HT_TILE_PANELS + rest) / shares;
         panel = j / HT_PANEL + first;
@@ -648,6 +676,9 @@ static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int6
     panels = ht_min64(panels, ht_ceil_div(within ? columns : next_columns, HT_PANEL) - panel);
     t->next_step = origin->next_step > 0 && panels > 0 ? HT_PANEL : 0;
     t->next = t->next_step > 0 ? from + panel * origin->b_panel : t->b;
+    t->sparse = sparse && t->next_step > 0;
+    if (t->sparse)
+        t->next += (tile - from_memory) * (t->k / SPARSE) * HT_PANEL;
     t->next_second = panels > 1 ? origin->b_panel : 0;
     t->next_third = panels > 2 ? 2 * origin->b_panel : t->next_second;
 }
@@ -693,7 +724,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
                 t.c = origin->c + row * origin->c_row + j;
                 prefetch_next(&t, origin, tiles, tile, j, columns, next_columns);
                 t.row = row;
-                ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+                TILE_OF(t, height)(&t);
             }
         }
     }

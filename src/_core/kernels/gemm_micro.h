@@ -112,6 +112,7 @@ typedef struct {
     int cold;                   /* ht_gemm_rows only: B was not prefetched */
     const float *next;          /* prefetched into the L2 cache meanwhile, one line per k */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
+    int sparse;                 /* one line for several k instead: set by ht_gemm_rows */
     int64_t next_second, next_third; /* second > 0: lines at these distances from `next`, too */
     const ht_epilogue *epilogue; /* NULL: store the bare sums */
     int64_t row, column;         /* of the tile's first element in the matrices of the epilogue */
