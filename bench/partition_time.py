@@ -70,7 +70,7 @@ def policies(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
             works["from_edges"] = partial(Graph.from_edges, src, dst, len(device))
             works["check"] = partial(check_partition, graph, device, label)
             works["check, maximal"] = partial(is_maximal, graph, device, label)
-            times = medians(works, rounds=15 if size < MILLION else 5)
+            times = medians(works, rounds=15 if size < MILLION else 9, seconds=20)
             cells = [kind, f"{len(device):,}", duration(times["sort"])]
             for name in names:
                 ratio = times[name] / times["sort"]
