@@ -5,6 +5,7 @@ The full version, by hand: python bench/soak.py
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import subprocess
@@ -32,7 +33,14 @@ def test_nothing_gathers() -> None:
 
 
 @pytest.fixture
-def leaks() -> Iterator[dict[str, Callable[[], object]]]:
+def frozen() -> None:
+    """The collections after each round do not visit what other tests left, which takes longer than the rest."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def leaks(frozen: None) -> Iterator[dict[str, Callable[[], object]]]:
     kept: list[object] = []
     files: list[int] = []
     threads: list[threading.Thread] = []
@@ -69,6 +77,7 @@ def test_a_leak_is_found(what: str, leaks: dict[str, Callable[[], object]], monk
     assert what in growth_of(Kind("leak", repetitions, leaks[what])).excess()
 
 
+@pytest.mark.usefixtures("frozen")
 def test_what_is_given_back_is_no_leak() -> None:
     found = growth_of(Kind("none", 1000, lambda: [object(), bytearray(1000)]))
     assert not found.excess()
