@@ -97,8 +97,8 @@ static __attribute__((noinline)) void finish_edge(const ht_tile *t, const vf *su
         __builtin_prefetch(next, 0, 2);                                                                                \
     }
 
-enum { CONSTANT_STEPS, VARIED_STEPS, SPARSE_FETCH }; /* kinds of tiles: those of ht_tile_fns, ht_stepped_tile_fns, and the
-                                                        former with t->sparse */
+/* Kinds of tiles: those of ht_tile_fns, of ht_stepped_tile_fns, and of ht_gemm_rows where t->sparse is set. */
+enum { CONSTANT_STEPS, VARIED_STEPS, SPARSE_FETCH };
 
 HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int kind)
 {
@@ -223,7 +223,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 }
 
 #define TILE(rows, panels) \
-    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, CONSTANT_STEPS); }                           \
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, CONSTANT_STEPS); }              \
     static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, VARIED_STEPS); }
 
 #define TILES(rows) HT_EACH_PANELS(TILE, rows)
@@ -652,7 +652,7 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 /* What a tile of B prefetches. While B comes from memory, a tile of rows prefetches the next tile of columns. Otherwise the
  * tiles of rows share the panels of the next block that correspond to their own, so that memory is read all the time: of
  * two tiles of rows, each takes a second panel in every other tile of columns. With tiles of one panel, SPARSE tiles of
- * rows take a part of it each. */
+ * rows each take a part of that panel. */
 static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int64_t tile, int64_t j, int64_t columns,
                           int64_t next_columns)
 {

@@ -17,9 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["contradictions"]
 
 _OF_ONNX = (
-    *("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Bernoulli", "Multinomial"),
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "DeformConv", "MaxRoiPool"),
+    "Bernoulli",
+    "DeformConv",
+    "MaxRoiPool",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
     "RegexFullMatch",
+    "SimplifiedLayerNormalization",
+    "StringNormalizer",
+    "StringSplit",
+    "TfIdfVectorizer",
 )
 
 

@@ -41,7 +41,8 @@ class _Unknown(Exception):
 
 
 def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int, ValueType]:
-    """Value -> type, for results with open dims that become known. ``type_of``: what is known of a value so far."""
+    """Value -> type, for results with open dims that become known. ``type_of`` returns the type of a value as far as it
+    is known."""
     names = _names(rows)
     if not _SOURCES.intersection(names):
         return {}
@@ -60,7 +61,7 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
 
 def known_conditions(rows: Rows, type_of: Callable[[int], ValueType], nodes: Iterable[int]) -> dict[int, bool]:
     """Node -> its condition, for those of these If nodes whose condition follows from constants and known sizes.
-    ``type_of``: what is known of a value so far."""
+    ``type_of`` returns the type of a value as far as it is known."""
     names, state, found = _names(rows), _State(rows, type_of), dict[int, bool]()
     first = dict.fromkeys(nodes, 0)
     _follow(state, names, _computing(rows, names, first), frozenset())

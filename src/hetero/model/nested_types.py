@@ -73,9 +73,11 @@ class NestedTypes:
         self._read: dict[int, tuple[list[ValueType], bool | None]] = {}
 
     def find(self, type_of: Callable[[int], ValueType], is_tensor: Callable[[int], bool]) -> dict[int, ValueType]:
-        """Value -> type, for the results of nodes that lack a rank or a size. ``type_of``: what is known of a value so
-        far. ``is_tensor``: False for values known to be of another kind. Leaves out nodes if nothing new is known of
-        their inputs since the last call."""
+        """Value -> type, for results of which the rank or a size is unknown. Leaves out nodes if nothing new is known
+        of their inputs since the last call.
+
+        ``type_of`` returns the type of a value as far as it is known. ``is_tensor``: False for values known to be of
+        another kind."""
         if not self._nodes:
             return {}
         symbols = _symbols(type_of(value) for value in self._rows.input_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -1260,3 +1261,14 @@ def test_contradictions_in_bodies(device: str) -> None:
         }""")
     with pytest.raises(UnsupportedModel, match="then_branch.*QuantizeLinear.*y_scale = -1.0"):
         hetero.compile(model, device)
+
+
+def test_scales_behind_the_most_moves_that_are_followed() -> None:
+    names = ["s", *(f"s{number}" for number in range(16))]
+    moves = "  ".join(f"{to} = Identity({of})" for of, to in itertools.pairwise(names))
+    model = parse(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x) => (uint8[3] y) <float[1] s = {{-1.0}}>
+        {{ {moves}  y = QuantizeLinear(x, {names[-1]}) }}""")
+    with pytest.raises(UnsupportedModel, match="y_scale = -1.0"):
+        hetero.compile(model, "TEMPLATE")

@@ -107,18 +107,21 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
+_MOST_MOVES = 16  # before a scale, so that many nodes behind one long chain take linear time
 # Operators whose result has all elements of their first operand.
 _MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def _moved_constant(model: Model, value: int) -> int | None:
-    """The constant that ``value`` is, or has the elements of. None if there is none."""
-    while value >= 0 and not model.is_constant[value]:
+    """The constant that only `_MOVES`, if any, turn into ``value``; None if there is none."""
+    for _ in range(_MOST_MOVES + 1):
+        if value < 0 or model.is_constant[value]:
+            return value if value >= 0 else None
         node = int(model.producer[value])
         if node < 0 or model.op_types[model.op_type_of[node]] not in _MOVES or not len(model.node_inputs[node]):
             return None
         value = int(model.node_inputs[node][0])
-    return value if value >= 0 else None
+    return None
 
 
 def _scale_refusal(
