@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import HeteroError, raise_out_of_memory
 from ..model.bodies import BODY_ATTRIBUTES, bodies_of
+from ..model.functions import FunctionLibrary, inline_calls
 from .operator_forms import malformed_nodes
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
     of onnxruntime and ai.onnx.ml, and some of ONNX's own operators, as the CPU device does.
 
     ``infer``: whether to infer element types, for devices whose backends do not check them; not those in the bodies of
-    If, Loop and Scan."""
-    return {**_in_bodies(model), **_of_nodes(model, infer)}
+    If, Loop and Scan. A call of a model-local function has the reason of a node in the function."""
+    return {**_in_calls(model, infer), **_in_bodies(model), **_of_nodes(model, infer)}
 
 
 def _of_nodes(model: Model, infer: bool) -> dict[int, str]:
@@ -65,6 +66,34 @@ def _in_bodies(model: Model) -> dict[int, str]:
             for at, reason in contradictions(body.model).items():
                 inner = body.model.nodes[at]
                 found[index] = f"its {body.attribute}: node {inner.key!r} ({inner.op_type}): {reason}"
+    return found
+
+
+def _in_calls(model: Model, infer: bool) -> dict[int, str]:
+    """Inlines one call of each function, and all calls only of functions in which that finds something: operands of a
+    call rarely matter, and inlining thousands of calls would take seconds."""
+    functions = {f"{domain}::{name}" for domain, name in model.functions}
+    kinds = [kind for kind, name in enumerate(model.op_types) if name in functions]
+    calls = [np.flatnonzero(model.op_type_of == kind).tolist() for kind in kinds]
+    suspects = _in_inlined(model, [of_kind[0] for of_kind in calls if of_kind], infer)
+    return _in_inlined(model, [call for of_kind in calls if suspects.keys() & of_kind[:1] for call in of_kind], infer)
+
+
+def _in_inlined(model: Model, calls: list[int], infer: bool) -> dict[int, str]:
+    if not calls:
+        return {}
+    calls = sorted(calls)
+    try:
+        inlined = inline_calls(model.extract(calls), range(len(calls)), FunctionLibrary(model.file))
+    except HeteroError as error:  # invalid or too large, which the planner reports if it inlines them
+        raise_out_of_memory(error)
+        return {}
+    if len(inlined.kept_whole) == len(calls):
+        return {}
+    found: dict[int, str] = {}
+    for at, reason in contradictions(inlined.model, infer).items():
+        inner = inlined.model.nodes[at]
+        found.setdefault(calls[inlined.source[at]], f"its node {inner.key!r} ({inner.op_type}): {reason}")
     return found
 
 

@@ -1272,3 +1272,49 @@ def test_scales_behind_the_most_moves_that_are_followed() -> None:
         {{ {moves}  y = QuantizeLinear(x, {names[-1]}) }}""")
     with pytest.raises(UnsupportedModel, match="y_scale = -1.0"):
         hetero.compile(model, "TEMPLATE")
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "ORT"])
+@pytest.mark.parametrize("inner", ["Quantized", "Nested"])
+def test_contradictions_in_functions(inner: str, device: str) -> None:
+    model = parse(f"""
+        <ir_version: 9, opset_import: ["": 18, "local": 1]>
+        g (float[3] x, float one) => (uint8[3] a, uint8[3] y)
+        <float zero = {{0.0}}>
+        {{
+            [first] a = local.Scaled(x, one)
+            b = Relu(x)
+            [second] y = local.{inner}(b)
+        }}
+        <opset_import: ["": 18], domain: "local">
+        Scaled (x, s) => (y) {{ y = QuantizeLinear(x, s) }}
+        <opset_import: ["": 18], domain: "local">
+        Quantized (x) => (y)
+        {{
+            s = Constant<value = float {{0.0}}>()
+            [quantize] y = QuantizeLinear(x, s)
+        }}
+        <opset_import: ["local": 1], domain: "local">
+        Nested (x) => (y) {{ [within] y = local.Quantized(x) }}
+        """)
+    with pytest.raises(UnsupportedModel) as caught:
+        hetero.compile(model, device)
+    (key,) = caught.value.unsupported
+    assert key == ("second/quantize" if inner == "Quantized" else "second/within/quantize")
+    assert "y_scale = 0.0" in caught.value.unsupported[key][device]
+
+
+def test_only_calls_with_contradictory_operands_are_refused() -> None:
+    model = parse("""
+        <ir_version: 9, opset_import: ["": 18, "local": 1]>
+        g (float[3] x) => (uint8[3] a, uint8[3] b)
+        <float zero = {0.0}, float one = {1.0}>
+        {
+            [bad] a = local.Scaled(x, zero)
+            [good] b = local.Scaled(x, one)
+        }
+        <opset_import: ["": 18], domain: "local">
+        Scaled (x, s) => (y) { y = QuantizeLinear(x, s) }
+        """)
+    support = hetero.Core().query_model(model, "TEMPLATE")
+    assert set(support) == {"good"}

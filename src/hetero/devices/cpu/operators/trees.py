@@ -246,7 +246,9 @@ def _depths(children: NDArray[Any], inner: NDArray[Any], trees: NDArray[Any], no
             at = left[0]
             for _ in range(len(children)):  # from a node above a cycle into the cycle
                 at = children[at][np.argmax(unknown[children[at]])]
-            raise InferenceError(f"tree {trees[at]}: node {nodes[at]} is its own descendant")
+            raise InferenceError(
+                f"tree {trees[at]}: node {nodes[at]} is its own descendant (nodes_truenodeids, nodes_falsenodeids)"
+            )
         done = left[ready]
         depths[done] = depths[children[done]].max(axis=1) + 1
         unknown[done] = False
