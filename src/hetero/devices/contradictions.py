@@ -3,7 +3,7 @@ would mean nothing, so devices refuse them even if their backends accept them.""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -70,13 +70,16 @@ def _in_bodies(model: Model) -> dict[int, str]:
 
 
 def _in_calls(model: Model, infer: bool) -> dict[int, str]:
-    """Inlines one call of each function, and all calls only of functions in which that finds something: operands of a
-    call rarely matter, and inlining thousands of calls would take seconds."""
+    """Of calls with equal attributes, inlines one, and all only if that finds something: operands rarely matter, and
+    inlining thousands of calls would take seconds."""
     functions = {f"{domain}::{name}" for domain, name in model.functions}
     kinds = [kind for kind, name in enumerate(model.op_types) if name in functions]
-    calls = [np.flatnonzero(model.op_type_of == kind).tolist() for kind in kinds]
-    suspects = _in_inlined(model, [of_kind[0] for of_kind in calls if of_kind], infer)
-    return _in_inlined(model, [call for of_kind in calls if suspects.keys() & of_kind[:1] for call in of_kind], infer)
+    alike: dict[Any, list[int]] = {}
+    for call in np.flatnonzero(np.isin(model.op_type_of, kinds)).tolist() if kinds else ():
+        attributes = (attribute.SerializeToString() for attribute in model.nodes[call].proto().attribute)
+        alike.setdefault((model.op_type_of[call], *attributes), []).append(call)
+    suspects = _in_inlined(model, [calls[0] for calls in alike.values()], infer)
+    return _in_inlined(model, [call for calls in alike.values() if calls[0] in suspects for call in calls], infer)
 
 
 def _in_inlined(model: Model, calls: list[int], infer: bool) -> dict[int, str]:

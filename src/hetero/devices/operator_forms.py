@@ -35,6 +35,7 @@ IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})  # of opsets 1 to 5, about m
 INTERNAL = "__"  # onnx ignores attributes whose names begin with it
 _WITH_MORE_ATTRIBUTES = ("LayerNormalization",)  # onnxruntime ignores those that it does not know
 _WITH_UNNAMED_INPUTS = ("Resize",)  # before opset 13, ONNX forgot that roi and scales may lack a name
+_SPLIT_COUNTS_SINCE = 18  # the first opset whose Split has num_outputs
 _UNBOUNDED = 2**31 - 1
 
 
@@ -166,6 +167,21 @@ def malformed_nodes(model: Model) -> dict[int, str]:
         assert form is not None
         inputs, outputs = ((ragged[node] >= 0).tolist() for ragged in (model.node_inputs, model.node_outputs))
         found[node] = form.trouble(inputs, outputs, attributes_of[groups[node]][1] or ()) or ""
+    return {**_wrong_splits(model), **found}
+
+
+def _wrong_splits(model: Model) -> dict[int, str]:
+    """The Splits whose number of outputs is not that of their attribute. With more outputs, onnxruntime ends the
+    process."""
+    kinds = [kind for kind, name in enumerate(model.op_types) if name == "Split"]
+    if not kinds or model.opsets.get("", 0) < _SPLIT_COUNTS_SINCE:
+        return {}
+    found = {}
+    for node in np.flatnonzero(model.op_type_of == kinds[0]).tolist():
+        count = model.nodes[node].attributes.get("num_outputs")
+        outputs, sizes = len(model.node_outputs[node]), model.node_inputs[node][1:]
+        if count is not None and count != outputs and not (sizes >= 0).any():
+            found[node] = f"Split with {counted(outputs, 'output')} and num_outputs = {count}"
     return found
 
 

@@ -1318,3 +1318,44 @@ def test_only_calls_with_contradictory_operands_are_refused() -> None:
         """)
     support = hetero.Core().query_model(model, "TEMPLATE")
     assert set(support) == {"good"}
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU", "ORT", "OPENVINO"])
+@pytest.mark.parametrize("count", [1, 3, 0])
+@pytest.mark.parametrize("place", ["graph", "body", "function"])
+def test_a_split_into_another_number_of_outputs(place: str, count: int, device: str) -> None:
+    """With more outputs than num_outputs, onnxruntime ends the process while it loads the model."""
+    if device == "OPENVINO":
+        pytest.importorskip("openvino")
+    split = f"[split] y, z = Split<axis = 0, num_outputs = {count}>(x)"
+    graph = {
+        "graph": split,
+        "body": f"""y, z = If(c) <
+            then_branch = t () => (float[k] y, float[l] z) {{ {split} }},
+            else_branch = e () => (float[k] v, float[l] w) {{ v = Relu(x) w = Neg(x) }}
+        >""",
+        "function": f"""[well] v, w = local.Parts<count = 2>(x)
+            [call] y, z = local.Parts<count = {count}>(x)""",
+    }[place]
+    model = parse(f"""
+        <ir_version: 9, opset_import: ["": 18, "local": 1]>
+        g (float[4] x, bool c) => (float[k] y, float[l] z) {{ {graph} }}
+        <opset_import: ["": 18], domain: "local">
+        Parts<count> (x) => (y, z) {{ [split] y, z = Split<axis = 0, num_outputs: int = @count>(x) }}
+        """)
+    with pytest.raises(UnsupportedModel, match=f"Split with 2 outputs and num_outputs = {count}"):
+        hetero.compile(model, device)
+
+
+def test_a_split_with_sizes_ignores_the_number_of_outputs() -> None:
+    model = parse("""
+        <ir_version: 9, opset_import: ["": 18]>
+        g (float[4] x) => (float[1] y, float[3] z)
+        <int64[2] sizes = {1, 3}>
+        { y, z = Split<axis = 0, num_outputs = 1>(x, sizes) }
+        """)
+    x = np.arange(4, dtype=np.float32)
+    for device in ("CPU", "TEMPLATE"):
+        y, z = hetero.compile(model, device)({"x": x}).values()
+        assert y.tolist() == [0]
+        assert z.tolist() == [1, 2, 3]

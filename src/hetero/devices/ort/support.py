@@ -77,6 +77,16 @@ def refusals(model: Model, target: Target, provider_options: Mapping[str, Any]) 
 
 
 def _refusals(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) -> dict[int, str]:
+    wrong = contradictions(model)
+    if not wrong:
+        return _refusals_of_valid(model, provider, entry)
+    # onnxruntime may end the process when it loads such nodes.
+    valid = [node for node in range(model.num_nodes) if node not in wrong]
+    found = _refusals_of_valid(model.extract(valid), provider, entry) if valid else {}
+    return wrong | {valid[at]: reason for at, reason in found.items()}
+
+
+def _refusals_of_valid(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) -> dict[int, str]:
     reasons = _without_kernels(model)
     if provider != CPU_PROVIDER and reasons:
         providers = [entry, CPU_PROVIDER]
@@ -277,7 +287,9 @@ def _with_unknown_inputs(model: Model) -> dict[int, str]:
 
 def inferred_dtypes(model: Model, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
     """Name -> element type of these values, from a session of the whole model with the values as outputs. Empty if
-    onnxruntime cannot create it; omits values that are not tensors."""
+    onnxruntime cannot create it, or may end the process; omits values that are not tensors."""
+    if contradictions(model):
+        return {}
     try:
         encoded = model.with_outputs(names).to_bytes(max_constant_bytes=_SKELETON_BYTES)
         session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])

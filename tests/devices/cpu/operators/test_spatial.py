@@ -146,6 +146,36 @@ def test_ceil_mode_with_auto_pad(op: str, auto_pad: str) -> None:
     assert_as_onnxruntime(op, [x], opset=18, kernel_shape=[3, 3], strides=[2, 2], auto_pad=auto_pad, ceil_mode=1)
 
 
+@given(data=st.data())
+def test_ceil_mode_with_a_window_larger_than_the_padded_image(data: st.DataObject) -> None:
+    """By less than a stride, so that there is one window."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    op, rank = data.draw(st.sampled_from(["MaxPool", "AveragePool", "LpPool"])), data.draw(st.integers(1, 3))
+    dtype: Any = np.float32 if op == "LpPool" else data.draw(st.sampled_from([np.float32, np.float64]))
+    pads = [data.draw(st.integers(0, 1)) for _ in range(2 * rank)]
+    strides = [data.draw(st.integers(2, 4)) for _ in range(rank)]
+    image = [data.draw(st.integers(1, 4)) for _ in range(rank)]
+    kernel = [
+        max(2, size + pads[at] + pads[at + rank] + data.draw(st.integers(0, strides[at] - 1)))
+        for at, size in enumerate(image)
+    ]
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": 1}
+    if op == "AveragePool":
+        attributes["count_include_pad"] = data.draw(st.integers(0, 1))
+    outputs = data.draw(st.integers(1, 2)) if op == "MaxPool" else 1
+    x = f(rng, 2, data.draw(st.sampled_from([1, 3, 17])), *image, dtype=dtype)
+    assert_as_onnxruntime(op, [x], outputs, opset=22, **attributes)
+
+
+@pytest.mark.parametrize(("size", "ceil_mode"), [(1, 1), (2, 0)])
+def test_a_window_that_does_not_fit_names_the_node(size: int, ceil_mode: int) -> None:
+    """By a stride or more, or without ceil_mode."""
+    x = f(np.random.default_rng(0), 1, 2, size, 3)
+    node = helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=ceil_mode)
+    with pytest.raises(InferenceError, match=rf"'pool'.*a window of 3 does not fit {size} \+ 0 \+ 0"):
+        run(model([node], {"x": x}, ["y"], 17), {"x": x})
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0], [0, 1, 0, 0]])
 def test_one_window_of_the_whole_plane(op: str, pads: list[int]) -> None:

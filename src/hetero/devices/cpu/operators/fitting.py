@@ -221,11 +221,12 @@ def _room_trouble(view: NodeView, x: Shape | None, weights: Shape | None) -> str
         return None
     rank = len(kernel)
     pads = (padding == b"NOTSET" and get("pads", ())) or (0,) * (2 * rank)
-    dilations = get("dilations", ()) or (1,) * rank
+    dilations, strides = (get(name, ()) or (1,) * rank for name in ("dilations", "strides"))
     for i, (side, size) in enumerate(zip(kernel, x[2:], strict=True)):
         if isinstance(side, int) and isinstance(size, int):
             span, room = dilations[i] * (side - 1) + 1, size + pads[i] + pads[i + rank]
-            if span > room:
+            most = room + (strides[i] - 1 if get("ceil_mode", 0) else 0)
+            if span > most:
                 return f"{view.op_type} with a window of {span} along spatial axis {i}; the padded x has {room}"
     return None
 

@@ -227,7 +227,10 @@ WINDOW = {
 def window_of(
     node: Node, x: Value, kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """Strides, dilations, pads before, pads after, and output sizes without ceil_mode. Raises `InferenceError`."""
+    """Strides, dilations, pads before, pads after, and output sizes without ceil_mode. Raises `InferenceError`.
+
+    With ceil_mode, the only window of an axis may be larger than what is padded, by less than a stride; the size is 0
+    then."""
     rank = x.rank - 2
     if not 1 <= rank <= 3 or len(kernel) != rank:
         raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")
@@ -252,7 +255,7 @@ def window_of(
         if min(before[i], after[i]) < 0:
             raise InferenceError(f"negative pads {pads}")
         room = size + before[i] + after[i] - span
-        if room < 0:
+        if room < 0 and not (node.get("ceil_mode", 0) and room > -strides[i]):
             raise InferenceError(f"a window of {span} does not fit {size} + {before[i]} + {after[i]}")
         sizes.append(room // strides[i] + 1)
     return strides, dilations, before, after, sizes

@@ -66,7 +66,7 @@ def _window(attributes: Mapping[str, Any], kernel: Sequence[int], image: Sequenc
     output = []
     for at in range(rank):
         room = image[at] + pads[at] + pads[at + rank] - spans[at]
-        if room < 0:
+        if room <= -(strides[at] if attributes.get("ceil_mode", 0) else 1):
             raise InferenceError(f"a window of {spans} does not fit images of {list(image)} with pads {pads}")
         size = room // strides[at] + 1
         if attributes.get("ceil_mode", 0):
