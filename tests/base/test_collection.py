@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hetero.base.collection import collection_paused
+from hetero.base.collection import collection_paused, collection_rare
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +65,14 @@ def test_blocks_of_several_threads() -> None:
     leave.set()
     thread.join()
     assert gc.isenabled()
+
+
+def test_rare_while_a_block_lasts() -> None:
+    before = gc.get_threshold()
+    with collection_rare():
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_threshold()[1:] == before[1:]
+    assert gc.get_threshold() == before
+    with pytest.raises(KeyError), collection_rare():
+        raise KeyError
+    assert gc.get_threshold() == before

@@ -167,8 +167,15 @@ def predicted_overlap(
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
     run = scheduler.in_turn if rules.limits else scheduler.as_numbered  # a plan within limits does not overlap
     before = run(partition).latency
-    labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
-    fitting = room.fastest_fitting([cut for labeling in labelings for cut in scheduler.cuts(labeling)])
+    alone = [cut for labeling in _alone(allowed) for cut in scheduler.cuts(labeling)]
+    at_most = min([before, *(cut.latency for cut in room.fastest_fitting(alone))])
+    faster = [
+        cut
+        for labeling in assignments(scheduler, [affinity.device_of])
+        if scheduler.busy_bound(labeling) <= at_most
+        for cut in scheduler.cuts(labeling)
+    ]
+    fitting = room.fastest_fitting([*alone, *faster])
     best = fewest_of_the_fastest(fitting, before) if fitting else None
     return before, best.latency if best is not None and best.timeline.overlaps else np.inf
 

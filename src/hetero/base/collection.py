@@ -11,7 +11,12 @@ import gc
 import threading
 from collections.abc import Iterator
 
-__all__ = ["collection_paused"]
+__all__ = ["MANY_NODES", "collection_paused", "collection_rare"]
+
+MANY_NODES = 10_000
+"""Nodes of models that are planned and compiled with the collector paused."""
+
+_RARE = 50_000  # new objects before a collection; Python's default is 700
 
 
 class _Pauses:
@@ -53,3 +58,15 @@ def collection_paused(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _pauses.end()
+
+
+@contextlib.contextmanager
+def collection_rare() -> Iterator[None]:
+    """Collect rarely while the block runs, for a process whose objects mostly live until it ends: in ``hetero plan`` of
+    a small model, collections took 13 % of the CPU time. Afterwards, the previous thresholds are restored."""
+    before = gc.get_threshold()
+    gc.set_threshold(_RARE, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

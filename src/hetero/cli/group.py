@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from ..base.collection import collection_rare
 from ..base.interrupts import INTERRUPTED, interrupts_raised
 from .text import clean_lines
 
@@ -88,7 +89,7 @@ class CommandGroup(click.Group):
         with contextlib.suppress(AttributeError):  # escape characters that the terminal cannot encode
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
-            with interrupts_raised(), _warnings_as_lines():
+            with interrupts_raised(), _warnings_as_lines(), collection_rare():
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # reports a full disk while errors are still handled
             return result

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import assign
 from ..assign.assigning import resolve_model
-from ..base.collection import collection_paused
+from ..base.collection import MANY_NODES, collection_paused
 from ..base.log import tell
 from ..base.machine import usable_processors
 from ..base.warn import warn
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_model", "compile_plan"]
 
-_MANY_NODES = 10_000  # plans of larger models may have thousands of submodels
 _THREADS = "INFERENCE_NUM_THREADS"
 
 
@@ -55,7 +54,7 @@ def compile_model(
         if plan is not None:
             place_plan(model, plan)  # raises if the plan is for another model
         return _compile_whole(model, request, context)
-    with collection_paused(model.num_nodes >= _MANY_NODES):
+    with collection_paused(model.num_nodes >= MANY_NODES):
         if plan is None:
             plan = make_plan(model, request)
         elif isinstance(plan, Plan) and plan.original is model and plan.devices == request.names:

@@ -102,8 +102,8 @@ class BoundPlan(PlanRecord):
         nodes = np.argsort(partition.subgraph_of, kind="stable").tolist()
         ordered = tuple(map(keys.__getitem__, nodes))
         ends = np.cumsum(np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)).tolist()
-        rows = zip(partition.device_of.tolist(), itertools.pairwise([0, *ends]), strict=True)
-        return tuple(PlannedSubgraph(self.devices[device], ordered[begin:end]) for device, (begin, end) in rows)
+        rows = zip(self.subgraph_devices, itertools.pairwise([0, *ends]), strict=True)
+        return tuple(PlannedSubgraph(device, ordered[begin:end]) for device, (begin, end) in rows)
 
     @functools.cached_property
     @memory_errors()

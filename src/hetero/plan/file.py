@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from ..base.decoding import decode_json, place_in
 from ..base.file_kinds import other_than_text
 from ..errors import HeteroError, PropertyError, did_you_mean
 from ..partition import POLICIES
-from .schema import FORMAT_VERSION, PlanFile
+from .schema import FORMAT_VERSION, PlanFile, PlannedSubgraph
 
 __all__ = ["decode", "encode_lines"]
 
@@ -26,39 +27,41 @@ _INLINE = ("devices",)  # lists short enough for one line
 
 
 def encode_lines(file: PlanFile) -> Iterator[bytes]:
-    """The file in pieces. The same plan gives the same bytes."""
+    """The file in pieces, one for each field. The same plan gives the same bytes."""
     encode = msgspec.json.Encoder().encode
-    encode_lines = msgspec.json.Encoder().encode_lines
     names = list(PlanFile.__dataclass_fields__)
     yield b"{\n"
     for name in names:
         value = getattr(file, name)
-        yield b' "%s": ' % name.encode()
         if name == "subgraphs":
-            parts = (_subgraph(encode(part.device), encode_lines(part.nodes).splitlines()) for part in value)
-            yield from _block(b"[]", parts)
+            text = _block(b"[]", _subgraphs(value))
         elif isinstance(value, Mapping):
-            keys, values = encode_lines(list(value)).splitlines(), encode_lines(list(value.values())).splitlines()
-            yield from _block(b"{}", [key + b": " + entry for key, entry in zip(keys, values, strict=True)])
+            text = _block(b"{}", list(map(b"%b: %b".__mod__, zip(_lines(value), _lines(value.values()), strict=True))))
         elif isinstance(value, tuple) and name not in _INLINE:
-            yield from _block(b"[]", encode_lines(value).splitlines())
+            text = _block(b"[]", _lines(value))
         else:
-            yield encode(value)
-        yield b"\n" if name == names[-1] else b",\n"
+            text = encode(value)
+        yield b' "%b": %b%b' % (name.encode(), text, b"\n" if name == names[-1] else b",\n")
     yield b"}\n"
 
 
-def _block(brackets: bytes, lines: Iterable[bytes]) -> Iterator[bytes]:
-    yield brackets[:1]
-    between = b"\n  "
-    for line in lines:
-        yield between + line
-        between = b",\n  "
-    yield (b"\n " if between[0] == ord(",") else b"") + brackets[1:]
+def _lines(values: Iterable[Any]) -> list[bytes]:
+    """The JSON of each value."""
+    return msgspec.json.Encoder().encode_lines(list(values)).splitlines()
 
 
-def _subgraph(device: bytes, nodes: list[bytes]) -> bytes:
-    return b'{"device": ' + device + b', "nodes": [\n    ' + b",\n    ".join(nodes) + b"]}"
+def _block(brackets: bytes, lines: Sequence[bytes]) -> bytes:
+    opening, closing = brackets[:1], brackets[1:]
+    return b"%b\n  %b\n %b" % (opening, b",\n  ".join(lines), closing) if lines else brackets
+
+
+def _subgraphs(parts: Sequence[PlannedSubgraph]) -> list[bytes]:
+    nodes = iter(_lines(itertools.chain.from_iterable(part.nodes for part in parts)))
+    devices = _lines(part.device for part in parts)
+    return [
+        b'{"device": %b, "nodes": [\n    %b]}' % (device, b",\n    ".join(itertools.islice(nodes, len(part.nodes))))
+        for device, part in zip(devices, parts, strict=True)
+    ]
 
 
 def decode(data: bytes, label: str) -> PlanFile:

@@ -13,6 +13,7 @@ from ..assign.assigning import assign_model
 from ..assign.assignment import Assignment
 from ..assign.constraints import check_constraints, with_whole_units
 from ..assign.request import AssignmentRules, Objective, Request
+from ..base.collection import MANY_NODES, collection_paused
 from ..base.formatting import byte_size
 from ..base.warn import warn
 from ..errors import InsufficientMemory
@@ -30,7 +31,8 @@ __all__ = ["bind_plan", "check_limits", "make_plan"]
 
 def make_plan(model: Model, request: Request) -> Plan:
     """Assign and partition. Raises the errors of `assign_model`."""
-    assignment = assign_model(model, request)
+    with collection_paused(model.num_nodes >= MANY_NODES):
+        assignment = assign_model(model, request)
     left = _limits_beside_bodies(assignment, request)
     if left != request.rules.limits:
         within = dataclasses.replace(request, rules=dataclasses.replace(request.rules, limits=left))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from ..assign.predictions import PredictedLatency, PredictedPipeline
+from ..base.collection import MANY_NODES, collection_paused
 from ..base.files import write_file
 from ..base.formatting import counted
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
@@ -138,23 +139,24 @@ class PlanRecord(abc.ABC):
 
     def to_file(self) -> PlanFile:
         """The contents, as the types of the file."""
-        return PlanFile(
-            format="hetero-plan",
-            version=1,
-            model=self.identity,
-            devices=self.devices,
-            affinity=self.affinity,
-            policy=self.policy,
-            pins=self.pins,
-            subgraphs=self.subgraphs,
-            lower_bound=self.lower_bound,
-            totals=self.totals,
-            warnings=self.warnings,
-            values=self.values,
-            latency=self.latency,
-            pipeline=self.pipeline,
-            reasons=self.reasons,
-        )
+        with collection_paused(self.num_nodes >= MANY_NODES):
+            return PlanFile(
+                format="hetero-plan",
+                version=1,
+                model=self.identity,
+                devices=self.devices,
+                affinity=self.affinity,
+                policy=self.policy,
+                pins=self.pins,
+                subgraphs=self.subgraphs,
+                lower_bound=self.lower_bound,
+                totals=self.totals,
+                warnings=self.warnings,
+                values=self.values,
+                latency=self.latency,
+                pipeline=self.pipeline,
+                reasons=self.reasons,
+            )
 
     def settings(self) -> Sequence[Any]:
         """The parts that affect compiling, as JSON types."""

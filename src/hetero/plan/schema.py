@@ -1,14 +1,17 @@
 """The data types of a plan, and of the file that consists of them.
 
 `PlanFile` is the schema of the file: msgspec checks it on reading, `json_schema` publishes it. `format` and `version`
-come first. Fields may be added without a new version, so a reader ignores unknown fields.
+come first. Fields may be added without a new version, so a reader ignores unknown fields. The types that occur ten
+thousands of times in a plan are msgspec's, which are created in a third of the time of a dataclass.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from ..assign.predictions import PlannedStage, PredictedLatency, PredictedPipeline, doc
 
@@ -32,16 +35,14 @@ FORMAT_VERSION = 1
 WarningKind = Literal["unavailable", "unused", "islands", "pin", "memory", "overlap"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlannedSubgraph:
+class PlannedSubgraph(msgspec.Struct, frozen=True, gc=False):
     """One subgraph: its device and its nodes' keys, in topological order."""
 
-    device: str = dataclasses.field(metadata=doc("The device of its nodes, as in `affinity`."))
-    nodes: tuple[str, ...] = dataclasses.field(metadata=doc("Node keys, in topological order."))
+    device: Annotated[str, msgspec.Meta(description="The device of its nodes, as in `affinity`.")]
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(description="Node keys, in topological order.")]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BoundaryValue:
+class BoundaryValue(msgspec.Struct, frozen=True, gc=False):
     """A tensor made in one subgraph and read in others. Subgraphs are numbered from 1, in the order in which they run.
 
     ``dtype``: a name of NumPy or ml_dtypes, "string", or None for an unknown type or a value that is not a tensor.
@@ -49,14 +50,17 @@ class BoundaryValue:
     unless all sizes are known.
     """
 
-    name: str = dataclasses.field(metadata=doc("The value's name in the model."))
-    dtype: str | None = dataclasses.field(metadata=doc("Element type: its NumPy name; null if unknown."))
-    shape: tuple[int | str | None, ...] | None = dataclasses.field(
-        metadata=doc("Sizes and symbols, null for an unknown dim; null instead of a list for an unknown rank.")
-    )
-    bytes: int | None = dataclasses.field(metadata=doc("Size; null unless the element type and all dims are known."))
-    source: int = dataclasses.field(metadata=doc("The subgraph that makes it, counted from 1."))
-    readers: tuple[int, ...] = dataclasses.field(metadata=doc("The subgraphs that read it, ascending."))
+    name: Annotated[str, msgspec.Meta(description="The value's name in the model.")]
+    dtype: Annotated[str | None, msgspec.Meta(description="Element type: its NumPy name; null if unknown.")]
+    shape: Annotated[
+        tuple[int | str | None, ...] | None,
+        msgspec.Meta(
+            description="Sizes and symbols, null for an unknown dim; null instead of a list for an unknown rank."
+        ),
+    ]
+    bytes: Annotated[int | None, msgspec.Meta(description="Size; null unless the element type and all dims are known.")]
+    source: Annotated[int, msgspec.Meta(description="The subgraph that makes it, counted from 1.")]
+    readers: Annotated[tuple[int, ...], msgspec.Meta(description="The subgraphs that read it, ascending.")]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -194,13 +198,11 @@ class PlanFile:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the file."""
-    import msgspec
-
     schema = msgspec.json.schema(PlanFile)
     definitions = schema["$defs"]
+    for mass in (PlannedSubgraph, BoundaryValue):
+        definitions[mass.__name__]["description"] = (mass.__doc__ or "").partition("\n\n")[0]
     for kind in (
-        PlannedSubgraph,
-        BoundaryValue,
         DeviceTotals,
         PlanWarning,
         PredictedLatency,

@@ -74,6 +74,23 @@ def test_a_lane_runs_one_step_at_a_time(first):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_no_cut_is_faster_than_its_devices_are_busy(seed):
+    rng = np.random.default_rng(seed)
+    lanes = {"lane": rng.integers(0, 2, 3)} if seed % 3 == 0 else {}
+    case = random_case(rng, int(rng.integers(1, 24)), 3, **lanes)
+    scheduler = case.scheduler
+    devices = random_devices(rng, case)
+    bound = scheduler.busy_bound(devices)
+    assert bound > 0
+    apart = partition_graph(scheduler.graph, devices, "documented")
+    for cut in [*scheduler.cuts(devices), scheduler.in_turn(apart), scheduler.in_start_order(apart)]:
+        assert cut.latency >= bound * (1 - 1e-12)
+    work = case.problem.work[devices, np.arange(len(devices))].sum()
+    least = work + len(set(devices)) * scheduler.launch[devices].min()
+    assert bound >= least / len(set(scheduler.lane[devices])) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nodes_that_follow_each_other_never_overlap(seed):
     """Warnings of plans depend on it."""
     rng = np.random.default_rng(seed)

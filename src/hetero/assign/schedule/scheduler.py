@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ... import _schedule
+from ... import _partition, _schedule
 from ...base.grouped import distinct
 from ...partition import Graph, Partition, check_partition, partition_graph
 from ...partition.policies import CHECK_ALWAYS
@@ -214,6 +214,17 @@ class Scheduler:
             cuts.append(self.in_start_order(partition_graph(self.graph, device_of, "depth_height")))
             cuts.append(self.runs(device_of))
         return cuts
+
+    def busy_bound(self, device_of: NDArray[np.int32]) -> float:
+        """Seconds; no partition of this assignment takes less, because a lane is busy with its nodes, and all lanes
+        with all nodes and the launches of the fewest possible subgraphs. O(nodes + edges)."""
+        if not len(device_of):
+            return 0.0
+        work = self.problem.work[device_of, np.arange(len(device_of))]
+        lane = np.bincount(self.lane[device_of], work)
+        used = np.flatnonzero(np.bincount(device_of))
+        launches = _partition.lower_bound(self.graph._csr, device_of) * self.launch[used].min()
+        return float(max(lane.max(), (lane.sum() + launches) / len(set(self.lane[used].tolist()))))
 
     def assign(self, within: Room | None = None) -> NDArray[np.int32]:
         """int32 [num_nodes]: a device for each node, by list scheduling of single nodes (HEFT). ``within``: a node goes
