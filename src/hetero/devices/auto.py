@@ -218,19 +218,20 @@ class AutoPlugin(DeviceListPlugin):
         predicted: dict[str, tuple[float, bool]] = {}
         partial: set[str] = set()
         for name in devices:
-            if name in tried and name != start:
-                continue
+            is_refused = name in tried and name != start  # it was reported then; a split may still use it
             try:
                 self.device_of(name, config)  # its error has the reason, which an empty split has not
                 request = self._split_request([name], config)
-                predicted[name] = _prediction(make_plan(with_device_types(model, request.devices), request))
+                prediction = _prediction(make_plan(with_device_types(model, request.devices), request))
+                if not is_refused:
+                    predicted[name] = prediction
             except UnsupportedModel as error:  # it can have a part of a split
                 partial.add(name)
-                if name != start:
+                if name != start and not is_refused:
                     yield AutoCandidate(name, "failed", reason=str(error))
             except HeteroError as error:
                 raise_out_of_memory(error)
-                if name != start:
+                if name != start and not is_refused:
                     yield AutoCandidate(name, "failed", reason=str(error), is_error=names is not None)
         if start in predicted:
             yield _Challenger(start, predicted[start][0], None)
