@@ -208,3 +208,19 @@ def test_ranges_of_integers_hold_for_bounds_between_them() -> None:
     assert set(entry.array.tolist()) == {-1, 0}
     with pytest.raises(HeteroError, match=r"the range 0.2:0.7 has no integer for int64"):
         InputChoice(ranges=["0.2:0.7"]).make(ports("n", dtype=I64))
+
+
+def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "all.npz", x=np.float32([1, 2]))
+    np.save(tmp_path / "x.npy", np.float32([3, 4]))
+    read: list[str] = []
+    load = np.load
+    monkeypatch.setattr(np, "load", lambda path, **options: read.append(path) or load(path, **options))
+    for entry in (str(tmp_path / "all.npz"), f"x={tmp_path / 'x.npy'}"):
+        read.clear()
+        choice = InputChoice((entry,))
+        assert choice.named_inputs(["x"]) == {"x"}
+        assert choice.stated_shapes(ports("n")) == {"x": (2,)}
+        assert choice.make(ports("n"))[0].array.shape == (2,)
+        assert choice.make(ports(2))[0].array.shape == (2,)
+        assert len(read) == (1 if entry.endswith(".npz") else 2)  # a value is fitted to each shape

@@ -105,6 +105,8 @@ def test_a_photo_that_lies_on_its_side(tmp_path: Path) -> None:
         ((6,), F, {}, "is not clear"),
         ((1, 5, 4, 6), F, {"image_layout": "NCHW"}, "has 5 channels, and an image 1, 3 or 4"),
         ((1, 3, 4, 6), F, {"image_layout": "HWC"}, "HWC: input 'x' has 4 dimensions"),
+        ((1, 3, 8, 6), F, {"image_layout": "NHWC"}, r"\[1, 3, 8, 6\], has 6 channels in this layout; it fits NCHW"),
+        ((8, 6, 3), F, {"image_layout": "chw"}, r"\[8, 6, 3\], has 8 channels in this layout; it fits HWC"),
         ((1, 3, 4, 6), F, {"image_size": "12x8"}, "the model takes a height of 4"),
         ((1, 3, "h", "w"), F, {"image_size": "12"}, "expected WIDTHxHEIGHT"),
         ((1, 3, "h", "w"), F, {"image_size": "0x8"}, "expected WIDTHxHEIGHT"),
@@ -156,3 +158,23 @@ def test_an_image_in_a_run(hetero_json: Any, hetero: Any, tmp_path: Path) -> Non
     assert found["inputs"][0]["source"] == "photo.png"
     assert found["inputs"][0]["shape"] == [1, 3, 224, 224]
     assert "has the shape [1, 3, 224, 224]" in hetero("run", "net.onnx", "-i", "[1,2]", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "warning"),
+    [
+        ((1, 3, "h", "w"), "NHWC", "Warning: --image-layout NHWC: the shape of input 'x', [1, 3, h, w], fits NCHW"),
+        (("n", "h", "w", 3), "NCHW", "Warning: --image-layout NCHW: the shape of input 'x', [n, h, w, 3], fits NHWC"),
+        ((1, 3, "h", "w"), "NCHW", ""),
+        ((1, 4, 6, 3), "NCHW", ""),  # either is possible
+        ((1, "a", "b", "c"), "NHWC", ""),
+    ],
+)
+@pytest.mark.usefixtures("pixels")
+def test_a_layout_that_the_shape_contradicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: tuple[Any, ...], layout: str, warning: str
+) -> None:
+    made(f"x={tmp_path / 'photo.png'}", ports(*shape), image_layout=layout)
+    printed = capsys.readouterr().err
+    assert printed.startswith(warning)
+    assert bool(printed) == bool(warning)

@@ -89,25 +89,39 @@ def load_image(
 
 
 def _layout(port: Port, shape: Sequence[int | None] | None, options: ImageOptions, where: str) -> str:
-    """The layout from the options, or the only one in which the input has 1, 3 or 4 channels."""
+    """The layout from the options, or the only one in which the input has 1, 3 or 4 channels. Warns if the shape of the
+    input contradicts the options."""
+    likely = None if shape is None else _likely_layout(shape)
     if options.layout is not None:
         layout = options.layout.upper()
-        if shape is not None and len(shape) != len(layout):
+        if shape is None:
+            return layout
+        if len(shape) != len(layout):
             raise click.UsageError(f"--image-layout {layout}: input {port.name!r} has {len(shape)} dimensions")
+        channels = shape[layout.index("C")] if "C" in layout else None
+        if likely not in (None, layout) and channels not in _MODES:
+            trouble = f"--image-layout {layout}: the shape of input {port.name!r}, {shape_text(port.shape)}"
+            if channels is not None:
+                raise click.UsageError(f"{trouble}, has {channels} channels in this layout; it fits {likely}")
+            click.echo(f"Warning: {trouble}, fits {likely} rather than {layout}", err=True)
         return layout
-    if shape is not None:
-        channels = {name: shape[name.index("C")] for name in _LAYOUTS if len(name) == len(shape) and "C" in name}
-        fits = [name for name, count in channels.items() if count in _MODES]
-        if len(fits) > 1:  # an image is rather of 3 channels than 4 pixels high
-            fits = [name for name in fits if channels[name] == 3]
-        if len(fits) == 1:
-            return fits[0]
-        if len(shape) == 2:
-            return "HW"
+    if likely is not None:
+        return likely
     known = "of unknown rank" if shape is None else f"of shape {shape_text(port.shape)}"
     raise click.UsageError(
         f"{where}: the layout of input {port.name!r}, {known}, is not clear: give --image-layout {'|'.join(_LAYOUTS)}"
     )
+
+
+def _likely_layout(shape: Sequence[int | None]) -> str | None:
+    """The only layout in which an input of this shape has 1, 3 or 4 channels."""
+    channels = {name: shape[name.index("C")] for name in _LAYOUTS if len(name) == len(shape) and "C" in name}
+    fits = [name for name, count in channels.items() if count in _MODES]
+    if len(fits) > 1:  # an image is rather of 3 channels than 4 pixels high
+        fits = [name for name in fits if channels[name] == 3]
+    if len(fits) == 1:
+        return fits[0]
+    return "HW" if len(shape) == 2 else None
 
 
 def _size(options: ImageOptions, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:

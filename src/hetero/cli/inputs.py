@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -50,7 +50,7 @@ class _Stated:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputChoice:
-    """The values of `input_options`, as text."""
+    """The values of `input_options`, as text. Reads each file once, even if several methods need it."""
 
     inputs: Sequence[str] = ()
     shapes: Sequence[str] = ()
@@ -62,6 +62,7 @@ class InputChoice:
     image_mean: str | None = None
     image_scale: str | None = None
     image_order: str = "RGB"
+    _read_before: dict[Hashable, Any] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def stated_shapes(self, ports: Sequence[Port]) -> dict[str, Dims]:
         """Input -> shape, for each input whose shape the files, shapes or dims determine, in full or in part. Other
@@ -114,8 +115,15 @@ class InputChoice:
             if name is not None:
                 found.add(name)
             elif value.lower().endswith(".npz"):
-                found.update(known_name(key, names, f"--input {value}") for key in _arrays_of(value))
+                found.update(known_name(key, names, f"--input {value}") for key in self._once(_arrays_of, value))
         return found
+
+    def _once(self, read: Callable[..., Any], *arguments: Any, key: Hashable = None) -> Any:
+        """``read(*arguments)``, or its result of an earlier call. ``key``: identifies it instead of the arguments."""
+        key = arguments if key is None else key
+        if key not in self._read_before:
+            self._read_before[key] = read(*arguments)
+        return self._read_before[key]
 
     def _stated(self, ports: Sequence[Port]) -> _Stated:
         """Parses the options."""
@@ -152,12 +160,13 @@ class InputChoice:
         for entry in self.inputs:
             name, value = _named(entry, names, "--input")
             if name is None and value.lower().endswith(".npz"):
-                for key, array in _arrays_of(value).items():
+                for key, array in self._once(_arrays_of, value).items():
                     put(known_name(key, names, f"--input {value}"), array, value)
                 continue
             port = by_name[only_name(name, names, f"--input {entry}")]
             target = Target(port, expected_sizes(port, symbols))
-            put(port.name, *value_of(value, target, images, f"--input {entry}"))
+            where = f"--input {entry}"
+            put(port.name, *self._once(value_of, value, target, images, where, key=(where, port.dtype, target.shape)))
         unused = images.given()
         if unused and not any(is_image(source) for _, source in arrays.values()):
             raise click.UsageError(f"{unused[0]}: no input is an image: give one with -i, such as -i photo.jpg")

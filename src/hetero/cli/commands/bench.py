@@ -122,7 +122,8 @@ def command(
     table = [] if csv_path is None or force else read_csv(csv_path)
     history = [] if history_path is None else read_history(history_path)
     session = Session(model, planning)
-    session.state_sizes(InputChoice(**choice))
+    chosen = InputChoice(**choice)
+    session.state_sizes(chosen)
     if costs_path is not None:
         _ = session.model  # raises for an exported model
     config = planning.config()
@@ -138,7 +139,7 @@ def command(
     for target in targets:
         compiled, compile_seconds = session.compile(target, config)
         if inputs is None:
-            inputs = InputChoice(**choice).make(session.ports(compiled))
+            inputs = chosen.make(session.ports(compiled))
         optimal = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if streams or hint == "throughput" else 1
         arrays = {entry.name: entry.array for entry in inputs}
         label = target.label or compiled.device

@@ -56,8 +56,9 @@ def command(
         raise click.UsageError("give --boundaries or --nodes")
     judged, reference = _pair(planning)
     session = Session(model, planning)
-    session.state_sizes(InputChoice(**choice))
-    inputs = InputChoice(**choice).make(session.inputs)
+    chosen = InputChoice(**choice)
+    session.state_sizes(chosen)
+    inputs = chosen.make(session.inputs)
     task = (session, judged, reference, planning.config(), inputs)
     divergence, each_node = None, False
     if nodes:

@@ -57,13 +57,14 @@ def command(
     if overlays is not None:
         make_folder(overlays)
     session = Session(model, planning)
-    session.state_sizes(InputChoice(**choice))
+    chosen = InputChoice(**choice)
+    session.state_sizes(chosen)
     config = planning.config()
     with progress("Reporting") as tell:
         plan = session.plan(planning, config)
         tell(0.3)
         _check_overlays(plan, overlays, timed, force)
-        profiles = _run(session, plan, config, InputChoice(**choice)) if timed else []
+        profiles = _run(session, plan, config, chosen) if timed else []
         tell(0.6)
         from ...report.html import write_report
 

@@ -46,13 +46,14 @@ def command(
     if trace is not None:
         check_output(trace, force)
     session = Session(model, planning)
-    session.state_sizes(InputChoice(**choice))
+    chosen = InputChoice(**choice)
+    session.state_sizes(chosen)
     config = planning.config()
     timed = counted or trace is not None
     if timed:
         config["PERF_COUNT"] = True
     compiled, _ = session.compile(planning, config)
-    inputs = InputChoice(**choice).make(session.ports(compiled))
+    inputs = chosen.make(session.ports(compiled))
     arrays = {entry.name: entry.array for entry in inputs}
     request = compiled.create_infer_request()
     if timed:

@@ -64,8 +64,9 @@ def command(
     devices = _devices(planning)
     check_output(output, force)
     session = Session(model, planning)
-    session.state_sizes(InputChoice(**choice))
-    inputs = InputChoice(**choice).make(session.inputs)
+    chosen = InputChoice(**choice)
+    session.state_sizes(chosen)
+    inputs = chosen.make(session.inputs)
     with progress("Tuning") as tell:
         tuning = Tuning(
             session.core,
