@@ -260,3 +260,13 @@ def test_packages_that_fail_hurt_nobody(core: hetero.Core, diamond: hetero.Model
     assert "TEMPLATE" in available
     assert not {"ENDING", "FAULTY", "ODD-NAME", "ABSENT"} & set(available)
     core.compile_model(diamond, "CPU")
+
+
+def test_a_missing_profile_is_reported_when_it_is_registered(core: hetero.Core, tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", str(tmp_path / "none.toml")):
+        with pytest.raises(hetero.PropertyError, match=r"profile .*none.toml: No such file or directory") as raised:
+            core.register_plugin("NONE", path)
+        assert isinstance(raised.value, FileNotFoundError)
+        assert raised.value.filename == str(tmp_path / "none.toml")
+    with pytest.raises(hetero.UnknownDevice):
+        core.compile_model(b"", "NONE")

@@ -329,7 +329,11 @@ class Core(OtherNames):
 
     @explain_arguments
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
-        """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
+        """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``).
+
+        The device is created on its first use, and its errors are raised then. Raises `PropertyError` for a name that
+        is invalid or in use, and for a missing profile, which is also a `FileNotFoundError`.
+        """
         self._registry.register(name, plugin)
 
     @explain_arguments

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import threading
@@ -28,6 +29,7 @@ from .errors import (
     PropertyError,
     UnknownDevice,
     did_you_mean,
+    file_error,
     raise_out_of_memory,
     shown,
 )
@@ -178,6 +180,9 @@ class Registry:
             factory, spelled = _lazy(target), target
         else:
             spelled = os.path.abspath(os.fsdecode(target))
+            if not os.path.exists(spelled):
+                missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spelled)
+                raise file_error(PropertyError, f"profile {os.fsdecode(target)}: {missing.strerror}", missing)
             factory = self._profile_factory(spelled)
         with self._lock:
             if name in self._factories:

@@ -135,6 +135,7 @@ def test_precedence_of_pins(core: hetero.Core, diamond: hetero.Model) -> None:
     ("pin", "says"),
     [
         ("op:Leakyrelu", r"matches no node \(did you mean op:LeakyRelu\?\)"),
+        ("leakyrelu", r"matches no node \(did you mean op:LeakyRelu, for all nodes of that operator\?\)"),
         ("LeakyRelu", r"matches no node \(did you mean op:LeakyRelu, for all nodes of that operator\?\)"),
         ("op:(", "neither a node key nor a regular expression"),
         ("op:", "matches no node"),

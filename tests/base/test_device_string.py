@@ -32,6 +32,8 @@ def test_parse(text: str, parsed: DeviceString) -> None:
         ("HETERO:CPU,", "empty entry"),
         ("HETERO:CPU,,FPGA", "empty entry"),
         ("HETERO:CPU,CPU", "CPU is listed twice"),
+        ("HETERO(FPGA,CPU)", "write 'HETERO:FPGA,CPU'"),
+        ("AUTO(CPU)", "write 'AUTO:CPU'"),
         ("HETERO:CPU.0,FPGA,CPU.0", "CPU.0 is listed twice"),
         ("HETERO:HETERO,CPU", "cannot be part of"),
         ("HETERO:HETERO:CPU", "cannot be part of"),

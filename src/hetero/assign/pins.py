@@ -341,8 +341,9 @@ def _hint(model: Model, pin: str) -> str:
         return _similar(pin, WEIGHT_PREFIX, names, "names") or expected
     if pin.startswith(OPERATOR_PREFIX):
         return _similar(pin, OPERATOR_PREFIX, [*model.op_types, *(each.op for _, each in inner)], "types")
-    if pin in model.op_types:
-        return f" (did you mean {OPERATOR_PREFIX}{pin}, for all nodes of that operator?)"
+    for op in model.op_types:
+        if op.casefold() == pin.casefold():
+            return f" (did you mean {OPERATOR_PREFIX}{op}, for all nodes of that operator?)"
     keys = [*model.keys[:_MOST_KEYS_TO_GUESS_FROM], *(each.key for _, each in inner)]
     example = f" such as {keys[0]!r}" if keys else ""
     return _similar(pin, "", keys, "keys") or (

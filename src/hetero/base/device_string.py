@@ -36,6 +36,7 @@ CONTROL_FLOW = "CONTROL_FLOW"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _COUNTED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\((\d+)\)")  # OpenVINO's "MULTI:CPU(2)"
+_IN_PARENTHESES = re.compile(r"(\w+)\((.*)\)")
 _BATCH = "BATCH"  # OpenVINO's "BATCH:CPU(4)"
 _PLAN_END = ".json"
 
@@ -76,6 +77,10 @@ def parse_device(text: str) -> DeviceString:
         )
     head, colon, tail = text.partition(":")
     name, dot, id_ = head.strip().partition(".")
+    in_parentheses = _IN_PARENTHESES.fullmatch(head.strip())
+    if in_parentheses and in_parentheses[1] in LIST_DEVICES:
+        written = f"{in_parentheses[1]}:{in_parentheses[2]}"
+        raise PropertyError(f"device {text!r}: a colon precedes the devices of a list: write {written!r}")
     if "," in head:
         raise PropertyError(f"device {text!r}: a device list requires a prefix, such as 'HETERO:{text}'")
     if ";" in text:
