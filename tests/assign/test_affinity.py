@@ -137,6 +137,10 @@ def test_precedence_of_pins(core: hetero.Core, diamond: hetero.Model) -> None:
         ("op:Leakyrelu", r"matches no node \(did you mean op:LeakyRelu\?\)"),
         ("leakyrelu", r"matches no node \(did you mean op:LeakyRelu, for all nodes of that operator\?\)"),
         ("LeakyRelu", r"matches no node \(did you mean op:LeakyRelu, for all nodes of that operator\?\)"),
+        ("two, seven", r"matches no node: to select several, write 'two\|seven'"),
+        ("op:Exp,LeakyRelu", r"matches no node: to select several, write 'op:Exp\|LeakyRelu'"),
+        ("op:Exp,op:LeakyRelu", r"matches no node: to select several, write 'op:Exp\|LeakyRelu'"),
+        ("op:Exp,Frob", r"matches no node \(did you mean op:Exp\?\)"),
         ("op:(", "neither a node key nor a regular expression"),
         ("op:", "matches no node"),
         ("", "matches no node"),
@@ -171,6 +175,10 @@ def test_refusals_of_many_nodes_are_told_together(core: hetero.Core) -> None:
     assert "400 nodes are not supported by any device in the list [FPGA" in message
     assert "'n0', 'n2', 'n4' and 197 more (Neg): FPGA: the profile of FPGA does not list Neg" in message
     assert len(message) < 2000
+    with pytest.raises(hetero.UnsupportedModel, match=r"and 197 more \(Neg\) are pinned to FPGA: the profile"):
+        core.plan(model, "HETERO:FPGA,CPU", pins={"op:Neg": "FPGA"})
+    with pytest.raises(hetero.UnsupportedModel, match=r"'n0' \(Neg\) is pinned to FPGA: the profile"):
+        core.plan(model, "HETERO:FPGA,CPU", pins={"n0": "FPGA"})
 
 
 def test_kinds_of_refusal_are_abridged(core: hetero.Core) -> None:

@@ -243,7 +243,7 @@ def _check(
         device_numbers = range(len(devices)) if number < 0 else [number]
         reasons = {devices[i]: supports[i].reasons.get(node, _NO_REASON) for i in device_numbers}
         unsupported[key] = reasons
-        placed = "" if number < 0 else f" is {_PLACED[origin[node]].format(devices[number])}"
+        placed = "" if number < 0 else _PLACED[origin[node]].format(devices[number])
         each = [f"{device}: {reason}" for device, reason in reasons.items()]
         if number >= 0:  # `placed` names the device
             why = f" {reasons[devices[number]]}"
@@ -253,7 +253,8 @@ def _check(
     lines = []
     for (op, placed, why), keys in list(alike.items())[:_MOST_LINES]:
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        lines.append(f"  {', '.join(map(repr, keys[:_MOST_KEYS]))}{more} ({op}){placed}:{why}")
+        which = f" {'is' if len(keys) == 1 else 'are'} {placed}" if placed else ""
+        lines.append(f"  {', '.join(map(repr, keys[:_MOST_KEYS]))}{more} ({op}){which}:{why}")
     if len(alike) > _MOST_LINES:
         left = sum(map(len, list(alike.values())[_MOST_LINES:]))
         lines.append(f"  and {counted(left, 'more node')}; the exception's `unsupported` lists all")

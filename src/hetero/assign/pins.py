@@ -330,6 +330,9 @@ def _of_weights(model: Model, pattern: str) -> tuple[list[int], set[int]]:
 
 def _hint(model: Model, pin: str) -> str:
     """What to write instead of a text that matches nothing."""
+    several = _as_expression(model, pin)
+    if several:
+        return f": to select several, write {several!r}"
     inner = _inner_nodes(model)
     inside = _inside_a_body(model, inner, pin)
     if inside:
@@ -350,6 +353,15 @@ def _hint(model: Model, pin: str) -> str:
         f": expected a node key{example}, a regular expression for whole keys, op: and an operator, or weight: and a "
         "constant"
     )
+
+
+def _as_expression(model: Model, pin: str) -> str:
+    """The expression for a list with commas whose entries all match; empty if it is something else."""
+    prefix = next(prefix for prefix in (OPERATOR_PREFIX, WEIGHT_PREFIX, "") if pin.startswith(prefix))
+    names = [part.strip().removeprefix(prefix) for part in pin.split(",")]
+    if len(names) == 1 or not all(matches_any(model, prefix + name) for name in names):
+        return ""
+    return prefix + "|".join(names)
 
 
 def _similar(pin: str, prefix: str, names: Sequence[str], what: str) -> str:
