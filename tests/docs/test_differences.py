@@ -137,6 +137,7 @@ SAME_AS_OPENVINO = (
     "times of nodes",
     "an exported model in a stream",
     "strings as values of properties",
+    "functions of `openvino.properties` as keys",
     "a callback that raises",
     "the latency of an asynchronous request",
 )
@@ -300,6 +301,13 @@ def test_same_as_openvino(
             case "strings as values of properties":
                 assert both(relu, {"NUM_STREAMS": "2"})[is_mine].get_property("NUM_STREAMS") == 2
                 assert both(relu, {"PERF_COUNT": "YES"})[is_mine].get_property("PERF_COUNT")
+            case "functions of `openvino.properties` as keys":
+                import openvino.properties as props
+
+                assert both(relu, {props.enable_profiling: True})[is_mine].get_property(props.enable_profiling)
+                mine, listed = core if is_mine else other, dict([props.device.priorities("CPU")])
+                compiled = mine.compile_model(mine.read_model(relu.SerializeToString()), "HETERO", listed)
+                np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
             case "a callback that raises":
 
                 def fail(*_: Any) -> None:

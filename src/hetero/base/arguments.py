@@ -11,6 +11,14 @@ from ..errors import shown
 
 __all__ = ["explain_arguments"]
 
+# Keyword of OpenVINO or onnxruntime -> the parameter of hetero for the same.
+_ELSEWHERE = {
+    **dict.fromkeys(("device_name", "providers"), "device"),
+    **dict.fromkeys(("model", "model_path", "path_or_bytes", "model_stream"), "source"),
+    "weights": "external_data",
+    **dict.fromkeys(("sess_options", "provider_options", "properties"), "config"),
+}
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -43,4 +51,9 @@ def _advice(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping
     if properties and not signature.parameters.keys().isdisjoint(("config", "values")):
         return f"pass properties as a mapping: {shown(properties)}"
     plain = [one.replace(annotation=one.empty) for one in parameters if one.name != "self"]
-    return f"expected {signature.replace(parameters=plain, return_annotation=signature.empty)}"
+    renamed = [
+        f"{name} is {_ELSEWHERE[name]} here; "
+        for name in keywords
+        if name not in signature.parameters and _ELSEWHERE.get(name) in signature.parameters
+    ]
+    return f"{''.join(renamed)}expected {signature.replace(parameters=plain, return_annotation=signature.empty)}"

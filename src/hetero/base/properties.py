@@ -250,7 +250,13 @@ _TABLE: Final = (
         doc="asynchronous requests of such models run one at a time",
     ),
     Property("DISABLE_TRANSFORMATIONS", bool, False, doc="compile the nodes without transformations"),
-    Property("MULTI_DEVICE_PRIORITIES", str, "", doc="device list for HETERO and MULTI if the device string has none"),
+    Property(
+        "MULTI_DEVICE_PRIORITIES",
+        str,
+        "",
+        doc="device list for HETERO and MULTI if the device string has none",
+        convert=lambda listed: listed.removesuffix(","),  # with which OpenVINO's `device.priorities` ends
+    ),
     Property(
         "DEVICE_PROPERTIES",
         Mapping,

@@ -89,6 +89,7 @@ class Model(OtherNames, Rows):
             "get_output_element_type": "model.outputs[i].dtype",
             "add_outputs": "model.with_outputs(names)",
             **dict.fromkeys(("is_dynamic", "dynamic"), "the shapes of model.inputs"),
+            **dict.fromkeys(("SerializeToString", "serialize"), "model.to_bytes(), or model.save(path)"),
             **dict.fromkeys(
                 ("variables", "get_variables"), "compiled.create_stateful_request for a model whose states are inputs"
             ),

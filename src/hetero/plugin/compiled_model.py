@@ -61,6 +61,7 @@ class CompiledModel(OtherNames, abc.ABC):
             "get_outputs": "compiled.outputs",
             "get_runtime_model": "request.profiling_info of a model compiled with PERF_COUNT",
             "release_memory": "compiled.close()",
+            "reshape": "core.compile_model(model, device, shapes=…)",
             "io_binding": "compiled(inputs, out=arrays)",
             "get_providers": "compiled.get_property('EXECUTION_DEVICES')",
             "get_modelmeta": "model.metadata, before compiling",
