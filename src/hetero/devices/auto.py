@@ -203,7 +203,8 @@ class AutoPlugin(DeviceListPlugin):
                 raise_out_of_memory(error)
                 if settings["STRICT"] and isinstance(error, DeviceUnavailable):
                     raise
-                refused.append(AutoCandidate(name, "failed", reason=str(error), is_error=names is not None))
+                is_error = names is not None and not isinstance(error, UnsupportedModel)  # a split may still use it
+                refused.append(AutoCandidate(name, "failed", reason=str(error), is_error=is_error))
         request = self._split_request(self._all_names(config), config)
         compiled = _compile(with_device_types(model, request.devices), request)
         return _Entry(compiled.device, compiled, None), refused
@@ -218,7 +219,7 @@ class AutoPlugin(DeviceListPlugin):
         predicted: dict[str, tuple[float, bool]] = {}
         partial: set[str] = set()
         for name in devices:
-            is_refused = name in tried and name != start  # it was reported then; a split may still use it
+            is_refused = name in tried and name != start  # and reported
             try:
                 self.device_of(name, config)  # its error has the reason, which an empty split has not
                 request = self._split_request([name], config)
