@@ -235,9 +235,13 @@ def _over(
 ) -> list[str]:
     return [
         f"{devices[device]} would need {_needed(needs, device)} of {byte_size(int(limits[device]))}, "
-        f"{byte_size(int(excess[device]))} ({int(excess[device])} bytes) too much"
+        f"{_exactly(int(excess[device]))} too much"
         for device in np.flatnonzero(excess).tolist()
     ]
+
+
+def _exactly(size: int) -> str:
+    return byte_size(size) + (f" ({size} bytes)" if size >= 1000 else "")
 
 
 def _needed(needs: Footprint, device: int) -> str:

@@ -72,6 +72,7 @@ def test_limits_as_text_and_mapping():
         ("CPU=1,CPU=2", "'CPU' is given twice"),
         (7, "must be a mapping such as"),
         ({3: 4}, "must map device names to sizes, found the key 3"),
+        ("CPU=auto", "max_memory of CPU: 'auto' is not a size, expected .* or 'available' for the free memory"),
     ):
         with pytest.raises(PropertyError, match=message):
             parse_limits(wrong)

@@ -92,12 +92,18 @@ def parse_limits(value: object) -> dict[str, int | str]:
     for device in value:
         if not isinstance(device, str):
             raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
-    return {
-        plain(device): AVAILABLE
-        if isinstance(size, str) and size == AVAILABLE
-        else parse_bytes(size, f"max_memory of {device}")
-        for device, size in value.items()
-    }
+    return {plain(device): _limit(size, f"max_memory of {device}") for device, size in value.items()}
+
+
+def _limit(size: object, what: str) -> int | str:
+    if isinstance(size, str) and size == AVAILABLE:
+        return AVAILABLE
+    if isinstance(size, str) and size.isalpha():
+        raise PropertyError(
+            f"{what}: {size!r} is not a size, expected bytes such as '512MiB', or {AVAILABLE!r} for the free memory of "
+            "the device"
+        )
+    return parse_bytes(size, what)
 
 
 def limits_of(
