@@ -70,6 +70,7 @@ def test_values_that_have_no_repr() -> None:
             raise RuntimeError
 
     assert shown(10**5000) == "an integer of 16610 bits"
+    assert shown([object(), {1: object()}]) == "[<object object>, {1: <object object>}]"
     assert shown(Odd()) == "a Odd whose repr raises RuntimeError"
     assert shown([1]) == "[1]"
 

@@ -51,6 +51,7 @@ _Error = TypeVar("_Error", bound="HeteroError")
 _LONGEST_WORD = 200
 # Levels of containers whose items `shown` replaces; a container that contains itself ends there.
 _MOST_NESTED = 4
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONGEST_MESSAGE = 1 << 16
 
 
@@ -272,8 +273,9 @@ def memory_errors() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """``repr`` for messages: NumPy scalars, paths and subclasses of ``str`` look like the plain Python values, also in
-    built-in containers. Also works for values whose repr raises, such as very large integers."""
+    """``repr`` for messages, without addresses of objects. NumPy scalars, paths and subclasses of ``str`` look like the
+    plain Python values, also in built-in containers. Also works for values whose repr raises, such as very large
+    integers."""
     try:
         return _shown(value)
     except Exception as error:
@@ -301,7 +303,7 @@ def _shown(value: object, depth: int = 0) -> str:
         return f"{{{_shown_items(value, depth)}}}"
     if type(value) is dict:
         return f"{{{', '.join(f'{_shown(key, depth + 1)}: {_shown(item, depth + 1)}' for key, item in value.items())}}}"
-    return repr(value)
+    return _ADDRESS.sub("", repr(value))
 
 
 def _shown_items(values: Iterable[object], depth: int) -> str:

@@ -10,12 +10,11 @@ import contextlib
 import dataclasses
 import errno
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .base.device_string import CONTROL_FLOW, LIST_DEVICES, is_device_name
+from .base.device_string import CONTROL_FLOW, LIST_DEVICES, is_device_name, name_of_provider
 from .base.formatting import byte_size
 from .base.guard import guarded
 from .base.importable import import_name, imported
@@ -68,7 +67,6 @@ _ELSEWHERE = {
     "BATCH": "hetero does not merge requests into batches; concatenate the inputs",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
-_PROVIDER = re.compile("(\\w+)ExecutionProvider", re.IGNORECASE)
 Factory = Callable[[], Plugin]
 
 
@@ -350,8 +348,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     """The error message for an unknown device name."""
     listed = f"known devices: {', '.join(known)}"
     named_elsewhere = _ELSEWHERE.get(name.upper())
-    if named_elsewhere is None and (provider := _PROVIDER.fullmatch(name)):
-        named_elsewhere = f"onnxruntime's {name} is ORT.{provider[1].upper()}"
+    if named_elsewhere is None and (device := name_of_provider(name)):
+        named_elsewhere = f"onnxruntime's {name} is {device}"
     if named_elsewhere is not None:
         return f"unknown device {name!r}: {named_elsewhere}; {listed}"
     return f"unknown device {name!r}{did_you_mean(name, known)}; {listed}"

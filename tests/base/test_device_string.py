@@ -42,6 +42,11 @@ def test_parse(text: str, parsed: DeviceString) -> None:
         ("CPU.a/b", "id after the dot"),
         ("../x", "expected a name"),
         (7, "named by a string"),
+        (["CUDAExecutionProvider", "CPUExecutionProvider"], "write 'HETERO:ORT.CUDA,ORT.CPU'$"),
+        (
+            [("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+            "write 'HETERO:ORT.CUDA,ORT.CPU'; pass options as ORT_PROVIDER_OPTIONS in DEVICE_PROPERTIES",
+        ),
         (["FPGA", "CPU"], "a device list is one string: write 'HETERO:FPGA,CPU'"),
         (("CPU",), "write 'HETERO:CPU'"),
         ([], "named by a string"),

@@ -21,6 +21,7 @@ __all__ = [
     "DeviceString",
     "check_listed",
     "is_device_name",
+    "name_of_provider",
     "parse_device",
     "parse_device_list",
     "string_of_list",
@@ -37,6 +38,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _COUNTED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\((\d+)\)")  # OpenVINO's "MULTI:CPU(2)"
 _IN_PARENTHESES = re.compile(r"(\w+)\((.*)\)")
+_PROVIDER = re.compile(r"(\w+)ExecutionProvider", re.IGNORECASE)
 _BATCH = "BATCH"  # OpenVINO's "BATCH:CPU(4)"
 _PLAN_END = ".json"
 
@@ -107,9 +109,20 @@ def parse_device(text: str) -> DeviceString:
 
 def _text_of(device: Any) -> Any:
     """``device`` as a plain string. Raises `PropertyError` with the string to write for a list of names."""
-    if isinstance(device, (list, tuple)) and device and all(isinstance(name, str) for name in device):
-        raise PropertyError(f"a device list is one string: write {'HETERO:' + ','.join(map(plain, device))!r}")
-    return plain(device)
+    if not isinstance(device, (list, tuple)) or not device:
+        return plain(device)
+    names = [entry[0] if isinstance(entry, tuple) and len(entry) == 2 else entry for entry in device]
+    if not all(isinstance(name, str) for name in names):
+        return device
+    listed = ",".join(name_of_provider(plain(name)) or plain(name) for name in names)
+    options = "" if names == list(device) else "; pass options as ORT_PROVIDER_OPTIONS in DEVICE_PROPERTIES"
+    raise PropertyError(f"a device list is one string: write {'HETERO:' + listed!r}{options}")
+
+
+def name_of_provider(text: str) -> str | None:
+    """The device for an execution provider of onnxruntime, or None for another text."""
+    provider = _PROVIDER.fullmatch(text)
+    return None if provider is None else f"ORT.{provider[1].upper()}"
 
 
 def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:

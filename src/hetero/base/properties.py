@@ -73,7 +73,7 @@ class Property:
             raise PropertyError(f"property {self.name}: expected int, found {shown(value)}")
         if not isinstance(value, self.type):
             kinds = self.type if isinstance(self.type, tuple) else (self.type,)
-            expected = " or ".join(kind.__name__ for kind in kinds)
+            expected = " or ".join("a mapping" if kind is Mapping else kind.__name__ for kind in kinds)
             raise PropertyError(f"property {self.name}: expected {expected}, found {shown(value)}")
         if self.convert is not None:
             value = self.convert(value)

@@ -84,10 +84,11 @@ def test_each_option_reaches_the_session(core: hetero.Core) -> None:
         ({"inter_op_num_threads": True}, "inter_op_num_threads: expected int, found True"),
         ({"graph_optimization_level": "all"}, "expected one of ORT_DISABLE_ALL, .*, found 'all'"),
         ({"graph_optimization_level": 99}, "expected one of ORT_DISABLE_ALL, .*, found 99"),
+        (ort.SessionOptions(), r"ORT_SESSION_OPTIONS: expected a mapping, found <\S+SessionOptions object>$"),
         ({"execution_mode": ["ORT_PARALLEL"]}, "expected one of ORT_SEQUENTIAL, ORT_PARALLEL, found"),
     ],
 )
-def test_refused_options(core: hetero.Core, given: dict[Any, Any], message: str) -> None:
+def test_refused_options(core: hetero.Core, given: Any, message: str) -> None:
     model = make_model([helper.make_node("Relu", ["x"], ["y"])])
     with pytest.raises(hetero.PropertyError, match=message):
         core.compile_model(model, "ORT", {"ORT_SESSION_OPTIONS": given})

@@ -96,14 +96,15 @@ def parse_limits(value: object) -> dict[str, int | str]:
 
 
 def _limit(size: object, what: str) -> int | str:
-    if isinstance(size, str) and size == AVAILABLE:
+    size = plain(size)
+    if not isinstance(size, str) or not size.isalpha():
+        return parse_bytes(size, what)
+    if size == AVAILABLE:
         return AVAILABLE
-    if isinstance(size, str) and size.isalpha():
-        raise PropertyError(
-            f"{what}: {size!r} is not a size, expected bytes such as '512MiB', or {AVAILABLE!r} for the free memory of "
-            "the device"
-        )
-    return parse_bytes(size, what)
+    raise PropertyError(
+        f"{what}: {size!r} is not a size, expected bytes such as '512MiB', or {AVAILABLE!r} for the free memory of the "
+        "device"
+    )
 
 
 def limits_of(
