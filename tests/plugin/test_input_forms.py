@@ -223,3 +223,12 @@ def test_latency(compiled: hetero.CompiledModel) -> None:
     assert request.latency_ms is not None
     assert 0 < request.latency_ms < 60_000
     assert seen == [request.latency_ms]
+
+
+@pytest.mark.parametrize("names", [None, [], ["y"], ("y",)])
+def test_the_arguments_of_an_onnxruntime_session(core: hetero.Core, names: Any) -> None:
+    compiled = core.compile_model(make_model([helper.make_node("Relu", ["x"], ["y"])]))
+    with pytest.raises(hetero.InferenceError, match=r"write compiled\(\{'x': …\}\); the result has all outputs"):
+        compiled(names, {"x": np.ones((2, 3), np.float32)})
+    with pytest.raises(hetero.InferenceError, match="expected float32"):
+        compiled(names, {"y": np.ones((2, 3), np.float32)})

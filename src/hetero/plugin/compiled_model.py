@@ -228,8 +228,22 @@ class CompiledModel(OtherNames, abc.ABC):
             request = self.create_infer_request()
         try:
             return request.infer(inputs, out)
+        except InferenceError as error:
+            self._check_order(inputs, out, error)
+            raise
         finally:
             idle.append(request)
+
+    def _check_order(self, inputs: Any, out: Any, error: InferenceError) -> None:
+        """Raise an error that says how to write a call with the arguments of onnxruntime's ``session.run``: names of
+        outputs or None, and the inputs."""
+        names = [port.name for port in self._inputs]
+        listed = () if inputs is None else inputs
+        are_names = isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)
+        if are_names and isinstance(out, Mapping) and not out.keys().isdisjoint(names):
+            raise InferenceError(
+                f"the first argument is the inputs: write compiled({{{names[0]!r}: …}}); the result has all outputs"
+            ) from error
 
     def submit(self, inputs: Any = NO_INPUTS, out: Any = None) -> Future[Outputs]:
         """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
