@@ -160,8 +160,9 @@ def _together(
 def predicted_overlap(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, partition: Partition
 ) -> tuple[float, float]:
-    """The predicted latency of a plan, and of the best of a quick search if devices run in parallel in it;
-    infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. The best fits into the memory limits."""
+    """The predicted latency of a plan, and of the best of a quick search if devices run in parallel in it and the gain
+    is worth it; infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. The best fits into the memory
+    limits."""
     table = checked_table(original, model, affinity, rules)
     allowed, room = _free(affinity), _Room(table.model, affinity, rules.limits)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
@@ -172,7 +173,7 @@ def predicted_overlap(
     faster = [
         cut
         for labeling in assignments(scheduler, [affinity.device_of])
-        if scheduler.busy_bound(labeling) <= at_most
+        if is_worth(at_most, scheduler.busy_bound(labeling))
         for cut in scheduler.cuts(labeling)
     ]
     fitting = room.fastest_fitting([*alone, *faster])
