@@ -270,3 +270,10 @@ def test_a_missing_profile_is_reported_when_it_is_registered(core: hetero.Core, 
         assert raised.value.filename == str(tmp_path / "none.toml")
     with pytest.raises(hetero.UnknownDevice):
         core.compile_model(b"", "NONE")
+
+
+def test_profiles_of_another_process_may_be_missing(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.register("NONE", tmp_path / "none.toml", must_exist=False)
+    with pytest.raises(hetero.DeviceUnavailable, match=r"profile .*none.toml: cannot be read: No such file"):
+        registry.plugin("NONE")

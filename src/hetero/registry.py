@@ -163,8 +163,9 @@ class Registry:
         with self._lock:
             return [(op, device) for op, device in self._extensions if isinstance(op, CustomOp)]
 
-    def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
-        """Register a plugin as ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
+    def register(self, name: str, target: str | os.PathLike[str] | Factory, must_exist: bool = True) -> None:
+        """Register a plugin as ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``).
+        ``must_exist``: False for `registrations` of another process, which this host may not need."""
         name = plain(name)
         if not isinstance(name, str) or not is_device_name(name):
             raise PropertyError(f"{shown(name)} cannot be a device name: expected letters, digits and underscores")
@@ -178,7 +179,7 @@ class Registry:
             factory, spelled = _lazy(target), target
         else:
             spelled = os.path.abspath(os.fsdecode(target))
-            if not os.path.exists(spelled):
+            if must_exist and not os.path.exists(spelled):
                 missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spelled)
                 raise file_error(PropertyError, f"profile {os.fsdecode(target)}: {missing.strerror}", missing)
             factory = self._profile_factory(spelled)

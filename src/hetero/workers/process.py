@@ -109,7 +109,7 @@ class _Worker:
         sys.path[:] = request.path
         core = Core()
         for name, target in request.plugins:
-            core.register_plugin(name, target)
+            core._registry.register(name, target, must_exist=False)
         for op in request.ops:
             core.add_extension(made(op))
         weights = attach_weights(request, files, self._memory)

@@ -87,7 +87,7 @@ def compile_stage(
 def _prepared(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, NDArray[Any]]) -> tuple[Core, Model]:
     core = Core()
     for name, target in request.plugins:
-        core.register_plugin(name, target)
+        core._registry.register(name, target, must_exist=False)
     return core, attach(encoded.data, weights, "the model for an actor")
 
 
