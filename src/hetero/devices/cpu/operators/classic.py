@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ....model.model import Model, NodeView
     from ..registry import ExaminedNode
 
-_FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "float64", "int64", "bool"))
+_FLOAT32, _FLOAT64, _INT64, _BOOL = np.dtype("float32"), np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
 _ISNAN = unary_code("ISNAN")
 _TYPES = (*FLOATS, "int32", "int64")
 _STRING = 8  # of onnx.TensorProto.DataType

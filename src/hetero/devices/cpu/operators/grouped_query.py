@@ -25,7 +25,7 @@ from .rotary import rotated
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_F32, _INT32, _INT64 = (np.dtype(name) for name in ("float32", "int32", "int64"))
+_F32, _INT32, _INT64 = np.dtype("float32"), np.dtype("int32"), np.dtype("int64")
 
 
 def _refusal(model: Model, view: NodeView) -> str | None:

@@ -45,7 +45,7 @@ _GELU_ERF, _GELU_TANH, _SWISH, _RELU, _LEAKY_RELU, _SIGMOID, _TANH, _CLIP, _HARD
         *("SQRT", "RECIPROCAL"),
     ),
 )
-_F32, _INT32, _INT64, _BOOL = (np.dtype(name) for name in ("float32", "int32", "int64", "bool"))
+_F32, _INT32, _INT64, _BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype("int64"), np.dtype("bool")
 _IDS = ("int32", "int64")
 
 Check = Callable[["Model", "ExaminedNode"], str | None]

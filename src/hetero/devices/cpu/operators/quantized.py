@@ -314,9 +314,12 @@ def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
 
 
+_BYTE_OF: dict[str, np.dtype[Any]] = {"int4": np.dtype(np.int8), "uint4": np.dtype(np.uint8)}
+
+
 def _byte_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type as which kernels compute with ``dtype``: of 4 bits, a byte for each element."""
-    return np.dtype({"int4": np.int8, "uint4": np.uint8}.get(dtype.name, dtype))
+    return _BYTE_OF.get(dtype.name, dtype)
 
 
 def _with_dtype(x: Value, dtype: np.dtype[Any]) -> Value:
