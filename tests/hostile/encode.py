@@ -15,12 +15,15 @@ VARINT, FIXED64, LEN, GROUP, END_GROUP, FIXED32 = range(6)
 
 def varint(number: int) -> bytes:
     number &= 2**64 - 1
-    out = b""
+    out = []
     while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
+@functools.cache
 def tag(field: int, wire: int) -> bytes:
     return varint(field << 3 | wire)
 
