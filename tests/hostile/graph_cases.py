@@ -73,6 +73,7 @@ for depth in (32, 1000, 100_000):
         "read",
         "nested more than 31 deep",
         lambda _, depth=depth: model(nested_if(depth), ports=INPUT + message(12, message(1, "o"))),
+        large=depth > 1000,
     )
     for label, field in (("sequences", 4), ("maps", 5), ("optionals", 9)):
         case(
@@ -82,12 +83,14 @@ for depth in (32, 1000, 100_000):
             lambda _, depth=depth, field=field: model(
                 RELU, ports=message(11, message(1, "x"), message(2, nested_types(depth, field))) + OUTPUT
             ),
+            large=depth > 1000,
         )
     case(
         f"unknown messages, {depth} deep",
         "fine",
         "",
         lambda _, depth=depth: model(ADD, tensor(5, DIM, FLOATS), wrapped(b"", [(b"", b"", 99)] * depth)),
+        large=depth > 1000,
     )
     case(
         f"If in If in a function, {depth} deep",
@@ -98,6 +101,7 @@ for depth in (32, 1000, 100_000):
             more=message(8, message(1, "d"), number(2, 1))
             + message(25, message(1, "F"), message(10, "d"), message(4, "x"), message(5, "o"), nested_if_nodes(depth)),
         ),
+        large=depth > 1000,
     )
     case(
         f"type attributes, {depth} deep",
@@ -106,6 +110,7 @@ for depth in (32, 1000, 100_000):
         lambda _, depth=depth: model(
             node("Optional", "x", "y", attribute("type", 13, message(14, nested_types(depth, 4))))
         ),
+        large=depth > 1000,
     )
     case(
         f"value infos of sequences, {depth} deep",
@@ -116,9 +121,22 @@ for depth in (32, 1000, 100_000):
             message(13, message(1, "y"), message(2, nested_types(depth, 4))),
             ports=INPUT + message(12, message(1, "y")),
         ),
+        large=depth > 1000,
     )
-case("training graphs, 100,000 deep", "fine", "", lambda _: GOOD + message(20, message(1, nested_if(100_000))))
-case("metadata, 100,000 deep", "fine", "", lambda _: GOOD + message(14, wrapped(b"", [(b"", b"", 99)] * 100_000)))
+case(
+    "training graphs, 100,000 deep",
+    "fine",
+    "",
+    lambda _: GOOD + message(20, message(1, nested_if(100_000))),
+    large=True,
+)
+case(
+    "metadata, 100,000 deep",
+    "fine",
+    "",
+    lambda _: GOOD + message(14, wrapped(b"", [(b"", b"", 99)] * 100_000)),
+    large=True,
+)
 
 
 def nested_if_nodes(depth: int) -> bytes:
@@ -292,6 +310,7 @@ case(
     "read",
     "more than 65536 functions",
     lambda _: model(RELU, more=b"".join(message(25, message(1, str(i))) for i in range(70_000))),
+    large=True,
 )
 case(
     "opset imports: five thousand",
@@ -303,7 +322,7 @@ case("functions: 2^20 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(20
 case("functions: 2^60 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(60))
 case("functions: 100^50 calls", "compile", "MAX_INLINED_NODES", lambda _: calls(50, 100))
 case("functions: a chain of a thousand", "compile", "MAX_CALL_DEPTH", lambda _: calls(1000, 1))
-case("functions: a chain of ten thousand", "compile", "MAX_CALL_DEPTH", lambda _: calls(10_000, 1))
+case("functions: a chain of ten thousand", "compile", "MAX_CALL_DEPTH", lambda _: calls(10_000, 1), large=True)
 case("functions: one that calls itself", "compile", "calls itself", lambda _: calls(1, 1, "f0"))
 case("functions: one that calls itself twice", "compile", "calls itself", lambda _: calls(1, 2, "f0"))
 case("functions: two that call each other", "compile", "calls itself", lambda _: calls(2, 1, "f0"))

@@ -249,6 +249,7 @@ case(
         *(node("Relu", (f"t{i}" if i else "x",), (f"t{i + 1}" if i < 999 else "y",)) for i in range(1000)),
         ports=info(11, "x", 1, [1] * 100_000) + message(12, message(1, "y")),
     ),
+    large=True,
 )
 case(
     "inference: 20 lists of 2,000 results",

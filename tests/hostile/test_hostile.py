@@ -19,6 +19,7 @@ import hostile.operator_cases
 import hostile.tensor_cases
 import hostile.value_cases
 import hostile.wire_cases  # noqa: F401
+from fuzz.fuzzing import LONGEST
 from hostile.case import CASES, Case
 
 CHECKED = "libasan" in os.environ.get("LD_PRELOAD", "")
@@ -89,6 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 )
 def test_hostile_file(server: Server, case: Case) -> None:
     path = server.write(case)
+    assert not case.large or path.stat().st_size >= LONGEST
     found = server.run(path, case.until)
     assert "died" not in found, found
     if found["stage"] != "fine":

@@ -65,6 +65,7 @@ case(
     "any",
     "rank is above 64",
     lambda _: model(RELU, ports=info(11, "x", 1, [1] * 500_000) + OUTPUT),
+    large=True,
 )
 
 # ---- UTF-8
@@ -173,9 +174,17 @@ case(
 # ---- counts
 
 case("a million empty nodes", "read", "node 0: the node has no op_type", lambda _: model(message(1) * 1_000_000))
-case("half a million inputs left out", "bounded", "", lambda _: model(node("Relu", [""] * 500_000)))
-case("half a million outputs left out", "bounded", "", lambda _: model(node("Relu", "x", ["y"] + [""] * 500_000)))
-case("a hundred thousand readers of one input", "bounded", "", lambda _: model(node("Sum", ["x"] * 100_000)))
+case("half a million inputs left out", "bounded", "", lambda _: model(node("Relu", [""] * 500_000)), large=True)
+case(
+    "half a million outputs left out",
+    "bounded",
+    "",
+    lambda _: model(node("Relu", "x", ["y"] + [""] * 500_000)),
+    large=True,
+)
+case(
+    "a hundred thousand readers of one input", "bounded", "", lambda _: model(node("Sum", ["x"] * 100_000)), large=True
+)
 case(
     "a million ints",
     "any",
@@ -239,12 +248,14 @@ case(
             for i in reversed(range(20_000))
         )
     ),
+    large=True,
 )
 case(
     "a cycle of a hundred thousand",
     "read",
     "cycle",
     lambda _: model(*(node("Relu", (f"t{i}",), (f"t{(i + 1) % 100_000}",)) for i in range(100_000)), ports=b""),
+    large=True,
 )
 case(
     "keys that push each other aside",
