@@ -26,7 +26,7 @@ CORE = HERE.parents[1] / "src" / "_core" / "onnx"
 LONGEST = 1 << 16  # of an input; driver.c
 
 SANITIZERS = [
-    *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"),
+    *("-std=gnu11", "-O1", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"),
     *("-fno-sanitize-recover=all", "-Wall", "-Wextra", f"-I{CORE}"),
 ]
 WRAPPED = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")]
