@@ -176,11 +176,15 @@ def _wrong_splits(model: Model) -> dict[int, str]:
     kinds = [kind for kind, name in enumerate(model.op_types) if name == "Split"]
     if not kinds or model.opsets.get("", 0) < _SPLIT_COUNTS_SINCE:
         return {}
+    splits = np.flatnonzero(model.op_type_of == kinds[0])
+    _, first, group = np.unique(model.nodes.attribute_groups[splits], return_index=True, return_inverse=True)
+    counts = [model.nodes[node].attributes.get("num_outputs") for node in splits[first].tolist()]
     found = {}
-    for node in np.flatnonzero(model.op_type_of == kinds[0]).tolist():
-        count = model.nodes[node].attributes.get("num_outputs")
-        outputs, sizes = len(model.node_outputs[node]), model.node_inputs[node][1:]
-        if count is not None and count != outputs and not (sizes >= 0).any():
+    for node, alike, outputs in zip(
+        splits.tolist(), group.tolist(), np.diff(model.node_outputs.indptr)[splits].tolist(), strict=True
+    ):
+        count = counts[alike]
+        if count is not None and count != outputs and not (model.node_inputs[node][1:] >= 0).any():
             found[node] = f"Split with {counted(outputs, 'output')} and num_outputs = {count}"
     return found
 
