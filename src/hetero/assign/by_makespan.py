@@ -160,9 +160,9 @@ def _together(
 def predicted_overlap(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, partition: Partition
 ) -> tuple[float, float]:
-    """The predicted latency of a plan, and of the best of a quick search if devices run in parallel in it and the gain
-    is worth it; infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. The best fits into the memory
-    limits."""
+    """Seconds: the predicted latency of a plan, and of the best one that a quick search finds within the memory limits,
+    or infinity if devices do not run in parallel in that. ``affinity``, ``partition``: of the plan. The search skips
+    assignments whose gain would not be worth the change."""
     table = checked_table(original, model, affinity, rules)
     allowed, room = _free(affinity), _Room(table.model, affinity, rules.limits)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)

@@ -70,10 +70,10 @@ def _in_bodies(model: Model) -> dict[int, str]:
 
 
 def _in_calls(model: Model, infer: bool) -> dict[int, str]:
-    """Of calls with equal attributes, inlines one, and all only if that finds something: operands rarely matter, and
-    inlining thousands of calls would take seconds."""
-    functions = {f"{domain}::{name}" for domain, name in model.functions}
-    kinds = [kind for kind, name in enumerate(model.op_types) if name in functions]
+    """Inlines one of the calls with equal attributes, and the others only if it finds something there: operands rarely
+    matter, and inlining thousands of calls would take seconds."""
+    functions = set(model.functions)
+    kinds = [kind for kind, name in enumerate(model.op_types) if name.rpartition("::")[::2] in functions]
     alike: dict[Any, list[int]] = {}
     for call in np.flatnonzero(np.isin(model.op_type_of, kinds)).tolist() if kinds else ():
         attributes = (attribute.SerializeToString() for attribute in model.nodes[call].proto().attribute)

@@ -137,8 +137,9 @@ def malformed_nodes(model: Model) -> dict[int, str]:
     """Node -> what is wrong with it, without the nodes of nested graphs. Skips operators that onnx does not know, and
     functions of the model. 0.2 µs per node."""
     forms = [_form_in(model, *_split(op_type)) for op_type in model.op_types]
+    found = _wrong_splits(model)
     if not any(forms):
-        return {}
+        return found
     of_node = model.op_type_of
     is_wrong = np.zeros(model.num_nodes, bool)
     for parameters, ragged in (
@@ -161,18 +162,17 @@ def malformed_nodes(model: Model) -> dict[int, str]:
     ]
     if any(wrong_groups):
         is_wrong |= np.array(wrong_groups)[groups]
-    found = {}
     for node in np.flatnonzero(is_wrong).tolist():
         form = forms[of_node[node]]
         assert form is not None
         inputs, outputs = ((ragged[node] >= 0).tolist() for ragged in (model.node_inputs, model.node_outputs))
         found[node] = form.trouble(inputs, outputs, attributes_of[groups[node]][1] or ()) or ""
-    return {**_wrong_splits(model), **found}
+    return found
 
 
 def _wrong_splits(model: Model) -> dict[int, str]:
-    """The Splits whose number of outputs is not that of their attribute. With more outputs, onnxruntime ends the
-    process."""
+    """Why a Split contradicts its num_outputs. If it has more outputs, onnxruntime ends the process, even if a function
+    of the model has that name."""
     kinds = [kind for kind, name in enumerate(model.op_types) if name == "Split"]
     if not kinds or model.opsets.get("", 0) < _SPLIT_COUNTS_SINCE:
         return {}

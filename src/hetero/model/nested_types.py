@@ -73,8 +73,8 @@ class NestedTypes:
         self._read: dict[int, tuple[list[ValueType], bool | None]] = {}
 
     def find(self, type_of: Callable[[int], ValueType], is_tensor: Callable[[int], bool]) -> dict[int, ValueType]:
-        """Value -> type, for results of which the rank or a size is unknown. Leaves out nodes if nothing new is known
-        of their inputs since the last call.
+        """Value -> type, for results of nodes that have a result of unknown rank or size. Skips a node if nothing more
+        is known about its inputs than in the last call.
 
         ``type_of`` returns the type of a value as far as it is known. ``is_tensor``: False for values known to be of
         another kind."""

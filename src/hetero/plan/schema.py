@@ -1,8 +1,9 @@
 """The data types of a plan, and of the file that consists of them.
 
 `PlanFile` is the schema of the file: msgspec checks it on reading, `json_schema` publishes it. `format` and `version`
-come first. Fields may be added without a new version, so a reader ignores unknown fields. The types that occur ten
-thousands of times in a plan are msgspec's, which are created in a third of the time of a dataclass.
+come first. Fields may be added without a new version, so a reader ignores unknown fields. A plan may have tens of
+thousands of subgraphs and values, so their types are msgspec's, which are created in a third of the time of a
+dataclass.
 """
 
 from __future__ import annotations

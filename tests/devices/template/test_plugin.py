@@ -1347,6 +1347,20 @@ def test_a_split_into_another_number_of_outputs(place: str, count: int, device: 
         hetero.compile(model, device)
 
 
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU", "ORT"])
+def test_a_function_named_split(device: str) -> None:
+    """onnxruntime would end the process, unless the call is inlined."""
+    model = parse("""
+        <ir_version: 9, opset_import: ["": 18]>
+        g (float[2] x) => (float[k] y, float[l] z) { y, z = Split<num_outputs = 1>(x) }
+        <opset_import: ["": 18], domain: "">
+        Split<num_outputs> (x) => (y, z) { y = Relu(x) z = Neg(x) }
+        """)
+    y, z = hetero.compile(model, device)({"x": np.float32([1, -2])}).values()
+    np.testing.assert_array_equal(y, [1, 0])
+    np.testing.assert_array_equal(z, [-1, 2])
+
+
 def test_a_split_with_sizes_ignores_the_number_of_outputs() -> None:
     model = parse("""
         <ir_version: 9, opset_import: ["": 18]>

@@ -21,6 +21,7 @@ from ...errors import (
 )
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from ...plugin.speed import DeviceSpeed
+from ..contradictions import contradictions
 from . import backend, nvidia
 from .arena import lease
 from .backend import Target
@@ -174,7 +175,7 @@ class OrtPlugin(Plugin):
 
     def find_dtypes(self, model: Model, names: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, np.dtype[Any]]:
         """onnxruntime knows the types of all values of a model that it supports whole."""
-        return inferred_dtypes(model, names)
+        return {} if contradictions(model) else inferred_dtypes(model, names)  # onnxruntime may end the process
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

@@ -94,7 +94,7 @@ def _refusals_of_valid(model: Model, provider: str, entry: tuple[str, dict[str, 
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
         reasons.setdefault(node, why)
-    reasons = {**wrong_results(model, provider), **reasons}
+    reasons = {**_computed_wrongly(model, provider), **reasons}
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
         supported = [node for node in range(model.num_nodes) if node not in reasons]
         part = model if not reasons else model.extract(supported)
@@ -105,7 +105,11 @@ def _refusals_of_valid(model: Model, provider: str, entry: tuple[str, dict[str, 
 
 def wrong_results(model: Model, provider: str) -> dict[int, str]:
     """Node -> reason, for nodes that onnxruntime accepts and computes wrongly, or that mean nothing."""
-    reasons = contradictions(model)
+    return {**contradictions(model), **_computed_wrongly(model, provider)}
+
+
+def _computed_wrongly(model: Model, provider: str) -> dict[int, str]:
+    reasons: dict[int, str] = {}
     if "Gather" in model.op_types and _may_hold_strings(model):
         reasons.update(dict.fromkeys(_gathered_strings(model), _FIRST_STRING))
     if provider == CPU_PROVIDER:
@@ -287,9 +291,7 @@ def _with_unknown_inputs(model: Model) -> dict[int, str]:
 
 def inferred_dtypes(model: Model, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
     """Name -> element type of these values, from a session of the whole model with the values as outputs. Empty if
-    onnxruntime cannot create it, or may end the process; omits values that are not tensors."""
-    if contradictions(model):
-        return {}
+    onnxruntime cannot create it; omits values that are not tensors."""
     try:
         encoded = model.with_outputs(names).to_bytes(max_constant_bytes=_SKELETON_BYTES)
         session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])

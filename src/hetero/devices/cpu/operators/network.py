@@ -229,8 +229,7 @@ def window_of(
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """Strides, dilations, pads before, pads after, and output sizes without ceil_mode. Raises `InferenceError`.
 
-    With ceil_mode, the only window of an axis may be larger than what is padded, by less than a stride; the size is 0
-    then."""
+    With ceil_mode, a window may be larger than the padded axis, by less than a stride. Its size counts as 0 here."""
     rank = x.rank - 2
     if not 1 <= rank <= 3 or len(kernel) != rank:
         raise InferenceError(f"a kernel of shape {list(kernel)} does not fit an input of shape {list(x.shape)}")

@@ -113,7 +113,7 @@ _MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def _moved_constant(model: Model, value: int) -> int | None:
-    """The constant that only `_MOVES`, if any, turn into ``value``; None if there is none."""
+    """The constant that ``value`` is, or that up to `_MOST_MOVES` of `_MOVES` turn into it; None if there is none."""
     for _ in range(_MOST_MOVES + 1):
         if value < 0 or model.is_constant[value]:
             return value if value >= 0 else None
