@@ -4,21 +4,21 @@
 
 #include "gemm_micro.h"
 
-/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
- * down one processor or the other. */
+/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because other programs slow down one
+ * processor or the other. */
 #define HT_LATE 0.2
 
 /* The time that `units` equal units take, in units. */
 HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
-/* The time that reading a column of B takes beside computing a tile of rows of it. */
+/* The time to read a column of B, relative to the time to compute a tile of rows of it. */
 #define HT_READING 0.25
 
-/* What a number of A or C costs, in multiply-adds, if another thread wrote it before or reads it next. This concerns
- * products that are divided by columns, since the nodes around them are divided by rows. Measured on 14 transformers. */
+/* Cost of an element of A or C that another thread wrote before or reads next, in multiply-adds. It applies to products
+ * that are divided by columns, because the nodes around them are divided by rows. Measured on 14 transformers. */
 #define HT_FOREIGN 16
 
-/* The least that a column of weights costs, in multiply-adds, because it comes from memory. */
+/* The minimum cost of a column of weights, which comes from memory, in multiply-adds. */
 #define HT_STREAMED 50
 
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are multiples of
@@ -34,7 +34,7 @@ typedef struct {
     int64_t matrix, row, rows, column, columns;
 } ht_block;
 
-/* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
+/* The time that a tile of one panel, or of two, takes beyond its share of a tile of three panels, in panels. */
 #define HT_ONE_PANEL 0.35
 #define HT_TWO_PANELS 0.1
 

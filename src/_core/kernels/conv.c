@@ -4,25 +4,34 @@
  * This file checks a call, chooses the algorithm ("way"), and divides the work over threads. Each way has its own file,
  * computes a part of one image and group, described by an ht_conv (conv.h), and never calls back into this file.
  *
- * in: x[N][C][spatial]; w[M][C / group][kernel], or packed:
- *     by pack_b with ints (group, K, M / group, 1), K = C / group * product(kernel); not where C == group and
- *       M / group <= HT_CONV_DEPTHWISE_MAPS, which takes plain weights;
- *     by pack_parts (gemm.c) with ints (group, K, M / group, 1, 1), if K > 0 and the instruction set has tiles;
- *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides and dilations;
- *   bias[M] or NULL; addend (y's shape) or NULL; if w is by pack_winograd, the original float32 weights as bytes (uint8),
- *   and scale[M] or NULL, by which they were multiplied before they were packed, otherwise two that are not read;
- *   after_scale[M] or NULL; after_shift[M] or NULL; late (y's shape) or NULL. The last ones may be left out.
+ * in:
+ *   x[N][C][spatial];
+ *   w[M][C / group][kernel], or packed weights:
+ *     - pack_b with ints (group, K, M / group, 1), where K = C / group * product(kernel). Depthwise convolutions
+ *       (C == group and M / group <= HT_CONV_DEPTHWISE_MAPS) take plain weights instead;
+ *     - pack_parts (gemm.c) with ints (group, K, M / group, 1, 1), if K > 0 and the instruction set has tiles;
+ *     - pack_winograd (conv_winograd.c), for a 3x3 kernel without strides and dilations;
+ *   bias[M] or NULL;
+ *   addend (y's shape) or NULL;
+ *   two operands that are read only if w is by pack_winograd: the original float32 weights as bytes (uint8), and the
+ *     scale[M] by which they were multiplied before packing, or NULL;
+ *   after_scale[M] or NULL; after_shift[M] or NULL; late (y's shape) or NULL.
+ *   Operands at the end may be left out.
  * out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then
- *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
- *   counts as zero. Optional: 1 if no weight is infinite or NaN; 2 if so, and the way is chosen as for 0, so that results are the
- *   same; 0 (the default) if this is not known.
+ * ints:
+ *   group;
+ *   w_packed: 0 plain, 1 pack_b, 3 pack_parts, otherwise pack_winograd's m;
+ *   activation (unary.h);
+ *   triples (spatial.h) of kernel, strides, pads before, dilations. y's shape determines the pads after: everything
+ *     outside x counts as zero;
+ *   optional, whether the weights are finite: 0 (the default): unknown. 1: they are. 2: they are, but the way is chosen as
+ *     for 0, so that both give the same results.
  * floats: the activation's two parameters.
- * Products are of tiles (tiled_product.h) where ht_conv_tiled says so; plain weights are then read as they are, and else
- * packed.
- * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits
- *   asks for; with plain weights to be packed 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
- *   for depthwise and narrow).
+ * If ht_conv_tiled says so, products are of tiles (tiled_product.h), which read plain weights in place. All other ways
+ * pack plain weights first.
+ * scratch: HT_CONV_SCRATCH bytes. With weights by pack_winograd, at least the bytes that ht_conv_winograd_fits requires.
+ *   Plain weights that are packed take 4 * group * ceil(M / group / 16) * 16 * K bytes more; depthwise and narrow pack
+ *   nothing.
  *
  * way        file              vectors run along      chosen
  * wide       conv_wide.c       pixels (im2col)        by estimated cost, or with tiles; fits every shape
@@ -32,18 +41,24 @@
  * inside     conv_inside.c     output channels        by estimated cost; packed weights that are known to be finite
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
  * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2
- * narrow     conv_narrow.c     groups                 the same, small planes
+ * narrow     conv_narrow.c     groups                 as depthwise, small planes
  * row        gemv.c            output channels        one output pixel, whose window is the whole input
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  *
- * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow: some
- * groups of one image; row: a chunk; wide with few pixels: a term of the sums times a chunk; rows, grouped: a strip of an
- * image's only output row times a chunk; winograd: a block of tiles; with tiles, a chunk may begin and end within a group of
- * channels: ht_conv_span). Units are in the order of their channels, so that a thread writes whole rows of the result: if two
- * threads write the same row, the prefetcher of each takes lines from the other. The last blocks of Winograd's tiles are shared
- * by all threads: each is divided by input channels, then by output channels. Results do not depend on the division, and so not
- * on the number of threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position,
- * in blocks of a length that depends on the way alone, and the sums of these two do not depend on the division either.
+ * Division: a unit is a block of pixels times a chunk of output channels, of one image and group. Exceptions:
+ *   - depthwise, narrow: some groups of one image;
+ *   - row: a chunk;
+ *   - wide with few pixels: a term of the sums times a chunk;
+ *   - rows, grouped: a strip of an image's only output row times a chunk;
+ *   - winograd: a block of tiles. All threads share the last blocks, dividing each by input channels, then by output
+ *     channels;
+ *   - with tiles, a chunk may begin and end within a group of channels (ht_conv_span).
+ * Units are in the order of their channels, so that a thread writes whole rows of the result: if two threads write the
+ * same row, the prefetcher of each takes lines from the other.
+ *
+ * Results do not depend on the division, and therefore not on the number of threads. All ways except row and Winograd add
+ * up the products of an output in the order channel, kernel position, in blocks whose length depends on the way alone. The
+ * sums of row and Winograd do not depend on the division either.
  */
 #include "blocks.h"
 #include "conv.h"
@@ -53,37 +68,37 @@
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
 
-/* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output
- * channels. */
+/* Costs of DIRECT, in columns of HT_CONV_DIRECT_CHANNELS output channels: the copies that each chunk repeats, and what it
+ * loses because its last tile is narrow. */
 #define COPY 0.25
-/* What each chunk loses because its last tile is narrow, in the same columns. */
 #define NARROW_TILES 0.1
-/* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
+/* Each block of pixels of WIDE reads the weights again: the cost of that in tiles of pixels. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 #define WIDE_PIXELS (HT_QUADS ? 3 * VF_LANES : TILE_PIXELS) /* of a tile of WIDE */
-/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured: on 1x1 kernels; and, with AVX-512,
- * on others with so many pixels that each reading of the weights pays, and so many channels that im2col does. */
+/* Time of a multiply-add in the tiles of other ways, relative to wide's tiles of packed weights (HT_QUADS). Measured.
+ * PLAIN_TILES: direct, 1x1 kernels. STEPPED_TILES: direct and rows, other kernels, with AVX-512. It applies from
+ * STEPPED_PIXELS and STEPPED_CHANNELS on; with fewer, wide loses as much by reading weights and by im2col. */
 #define PLAIN_TILES 1.06
 #define STEPPED_TILES 1.15
 #define STEPPED_PIXELS 192
 #define STEPPED_CHANNELS 96
-/* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
+/* Time of a multiply-add of ROW, relative to other ways: ROW reads each weight for a single multiply-add. */
 #define READING 2
-/* What a pixel costs each chunk of a WIDE convolution, in multiply-adds for each k, if it comes from the cache of another thread,
- * or goes there. */
+/* Cost of a pixel that passes between the caches of two threads, in multiply-adds per k, for each chunk of WIDE. */
 #define FOREIGN 13
 
-/* What adding a term to a sum and one more region of the team (1 µs) cost, in multiply-adds. With AVX2 measured on chains of 1x1
- * convolutions by threads that share a cache, else estimated. */
+/* Costs in multiply-adds: ADDING for adding a term to a sum, REGION for one more region of the team (1 µs). With AVX2
+ * measured on chains of 1x1 convolutions whose threads share a cache, otherwise estimated. */
 #define ADDING (HT_QUADS ? 14 : 2)
 #define REGION 60000
 #define MOST_TERMS 16 /* of a sum that is divided by terms */
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
 
-/* ht_in_tiles for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single
- * vector of pixels, and a rest of one panel of output channels, have too few sums to hide the latency of multiply-adds. */
+/* ht_in_tiles for wide. With AVX2, its tiles of packed weights are narrower: see gemm_packed in gemm_micro.c. A single
+ * vector of pixels has too few sums to hide the latency of multiply-adds, and so has the rest of one panel of output
+ * channels. */
 static double in_wide_tiles(int64_t pixels, int64_t channels)
 {
     if (!HT_QUADS)
@@ -95,9 +110,9 @@ static double in_wide_tiles(int64_t pixels, int64_t channels)
            (rest > 0 ? (double)ht_max64(rest * rows, 4 * HT_PANEL) / (double)channels : 0);
 }
 
-/* What a multiply-add of the tiles of direct, and with AVX-512 of rows, takes beside one of wide's, unless the kernel is flat:
- * measured. With AVX2, tiles read the input from the L2 cache again for each panel of weights, most of all with strides, and a
- * tile of less than four pixels has too few sums to hide the latency of multiply-adds. */
+/* Time of a multiply-add in the tiles of direct (with AVX-512 also of rows), relative to wide's. Measured; 1 for flat
+ * kernels. With AVX2, tiles read the input from the L2 cache again for each panel of weights, which costs most with
+ * strides, and a tile of less than four pixels has too few sums to hide the latency of multiply-adds. */
 static double stepped_tiles(const ht_conv *c)
 {
     if (ht_conv_flat(c) || !HT_QUADS)
@@ -108,8 +123,8 @@ static double stepped_tiles(const ht_conv *c)
     return (c->stride[2] == 1 ? 1.08 : 1.2) * fmax(1, 4 / pixels);
 }
 
-/* What an element of im2col costs wide, in multiply-adds. With AVX-512, measured on an AMD EPYC (Zen 4) over 700 shapes: a
- * vector of pixels takes a load or two for each row in which it lies, and with larger strides a gather. */
+/* Cost of an element of im2col in wide, in multiply-adds. With AVX-512, measured on an AMD EPYC (Zen 4) over 700 shapes: a
+ * vector of pixels takes one or two loads for each of its rows, or a gather if the stride exceeds 2. */
 static double sampling(const ht_conv *c)
 {
     if (ht_conv_flat(c))
@@ -122,13 +137,16 @@ static double sampling(const ht_conv *c)
 }
 
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
- * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
- * pixels of a 1x1 kernel with strides; an element of a copied row costs 3, or 16 if the stride is above 2, because
- * elements are then copied one by one. An output element costs 8 if it is transposed, or 4 by grouped, and 6 by rows
- * with stride 1 (measured over 430 shapes of few channels). An input element read in place costs 6 for
- * every tile's width of output channels if a block of channels lies on more pages than the first-level TLB has entries.
- * For a 1x1 kernel that reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or
- * 16, and reads a weight for 4. may_skip: whether products of padding may be left out, which inside does. */
+ * tiles, plus the data that each way moves:
+ *   - an element of im2col, or of the pixels that direct copies for a 1x1 kernel with strides: `sampling`;
+ *   - an element of a copied row: 3, or 16 if the stride exceeds 2, because elements are then copied one by one;
+ *   - an output element: 8 if it is transposed, 4 by grouped, 6 by rows with stride 1 (measured over 430 shapes of few
+ *     channels);
+ *   - an input element that is read in place: 6 for each tile's width of output channels, if a block of channels lies on
+ *     more pages than the first-level TLB has entries;
+ *   - inside: 6 or 16 for a copied element, 4 for a weight.
+ * For a 1x1 kernel that reads its input in place, wide's quads are faster than rows. may_skip: products of padding may be
+ * left out, as inside does. */
 static int cheapest(const ht_conv *c, int may_skip)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
@@ -299,8 +317,8 @@ static ht_conv strip_of(const convolution *job, const ht_conv *c, int64_t strip)
     return some;
 }
 
-/* WIDE with tiles: where chunk `chunk` of some pixels begins (ht_conv_span). All chunks multiply about as many tiles. A group
- * consists of two rows or columns of tiles; the last group may consist of one. */
+/* WIDE with tiles: where chunk `chunk` of a block of pixels begins (ht_conv_span). All chunks multiply about as many tiles.
+ * A group is two rows or columns of tiles; the last group may be one. */
 HT_INLINE void begin_chunk(const convolution *job, int64_t chunk, int64_t pixels, int64_t *m, int64_t *p)
 {
     enum { HALF = HT_TILED_GROUP / 2 };
@@ -345,7 +363,7 @@ static void convolve_direct(const convolution *job, const ht_conv *c, int64_t bl
     ht_conv_direct(&band, 0, m0, m1);
 }
 
-/* DIRECT: which weights the unit after `unit` begins with, for prefetching, if they may have left the cache. -1: unknown. */
+/* DIRECT: the weights with which the next unit begins, for prefetching, if they may have left the cache. -1: unknown. */
 static void expect_weights(const convolution *job, int64_t unit, int64_t following, ht_conv *c)
 {
     enum { KEPT = 64 * 1024 }; /* floats that stay in the L2 cache */
@@ -537,8 +555,8 @@ static void convolve_shared(const convolution *job)
         ht_parallel(team, s.parts, repair_part, &s);
 }
 
-/* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the minimum time. `preparation`: what a
- * chunk costs apart from its columns, in columns. */
+/* The number of chunks of each block, at least `fewest`, that takes the minimum time for `blocks` blocks. `preparation`:
+ * the cost of a chunk apart from its columns, in columns. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
                            int64_t wanted)
 {
@@ -557,8 +575,8 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     return best;
 }
 
-/* DIRECT: chunks of output channels repeat the copies of a block; more blocks read the weights more often. So a
- * convolution of one plane is divided by the numbers of both that take the minimum time. */
+/* DIRECT: each chunk of output channels copies its block again, and each block reads the weights again. For a convolution
+ * of one plane, the numbers of chunks and blocks are those that take the minimum time. */
 static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;
@@ -595,15 +613,15 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     }
 }
 
-/* What a chunk of so many output channels of a block of WIDE takes without tiles, in multiply-adds for each k. */
+/* Time of a chunk of `channels` output channels and a block of `pixels` of WIDE without tiles, in multiply-adds per k. */
 static double wide_unit(const ht_conv *c, int64_t pixels, int64_t channels)
 {
     return (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
 }
 
-/* WIDE: divides a convolution of one image with few pixels by terms of its sums, if that takes less time than `least`. A thread
- * then reads the channels that it wrote in the convolution before, and writing over them later need not wait for the cache of
- * another thread. Only the terms pass from one thread to another. */
+/* WIDE: divides a convolution of one image with few pixels by terms of its sums, if that takes less time than `least`.
+ * Each thread then reads the channels that it wrote in the previous convolution, and can overwrite them later without
+ * waiting for another thread's cache. Only the terms pass between threads. */
 static void divide_terms(convolution *job, double least)
 {
     const ht_conv *c = &job->image;
@@ -626,8 +644,8 @@ static void divide_terms(convolution *job, double least)
     }
 }
 
-/* WIDE: chunks of output channels repeat the sampling of a block, blocks of pixels repeat the reading of a chunk's weights.
- * Few pixels rarely divide evenly into vectors, so both numbers are chosen together. */
+/* WIDE: each chunk of output channels samples its block again, and each block of pixels reads the weights again. A small
+ * number of pixels rarely divides evenly into vectors, so the numbers of chunks and blocks are chosen together. */
 static void divide_wide(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;

@@ -649,10 +649,10 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 #define COPY_FLOATS 1
 #endif
 
-/* What a tile of B prefetches. While B comes from memory, a tile of rows prefetches the next tile of columns. Otherwise the
- * tiles of rows share the panels of the next block that correspond to their own, so that memory is read all the time: of
- * two tiles of rows, each takes a second panel in every other tile of columns. With tiles of one panel, SPARSE tiles of
- * rows each take a part of that panel. */
+/* Sets what tile t prefetches. While B comes from memory, a tile of rows prefetches the next tile of columns. Otherwise the
+ * tiles of rows divide the corresponding panels of the next block among themselves, so that memory is read all the time:
+ * of two tiles of rows, each takes a second panel in every other tile of columns. With tiles of one panel, each of SPARSE
+ * tiles of rows takes a part of that panel. */
 static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int64_t tile, int64_t j, int64_t columns,
                           int64_t next_columns)
 {
