@@ -433,6 +433,56 @@ def test_one_column_of_many_rows(variant: str) -> None:
         check(x, w, 1, strides, (1, 1), (0, 0), (0, 0), packed=True, variant=variant)
 
 
+COLUMNS = {  # channels, maps, group, size, kernel, strides, dilations, pads before, pads after
+    "dilated": (12, 12, 1, (60, 31), (7, 1), (1, 1), (9, 1), (27, 0), (27, 0)),
+    "far outside": (12, 20, 1, (8, 30), (3, 1), (1, 1), (50, 1), (50, 0), (50, 0)),
+    "uneven": (16, 16, 1, (40, 21), (4, 1), (1, 1), (2, 1), (5, 0), (0, 0)),
+    "many channels": (130, 150, 1, (17, 17), (7, 1), (1, 1), (1, 1), (3, 0), (3, 0)),
+    "many pixels": (3, 5, 1, (400, 50), (5, 1), (1, 1), (1, 1), (2, 0), (2, 0)),
+    "one column": (40, 33, 1, (130, 1), (5, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+    "one column, strides": (24, 20, 1, (131, 1), (3, 1), (2, 3), (1, 1), (1, 0), (1, 0)),
+    "groups": (64, 64, 4, (50, 5), (3, 1), (1, 1), (1, 1), (1, 0), (1, 0)),
+    "depthwise": (24, 24, 24, (70, 13), (5, 1), (1, 1), (3, 1), (6, 0), (6, 0)),
+    "depthwise, one column": (20, 20, 20, (700, 1), (5, 1), (2, 1), (2, 1), (4, 0), (4, 0)),
+    "depthwise, more maps": (6, 12, 6, (90, 3), (3, 1), (1, 1), (1, 1), (1, 0), (1, 0)),
+    "depthwise, large": (1, 1, 1, (600, 600), (9, 1), (1, 1), (40, 1), (160, 0), (160, 0)),
+    "two rows of three": (5, 7, 1, (6, 9, 11), (2, 3, 1), (1, 1, 1), (2, 1, 1), (1, 1, 0), (1, 1, 0)),
+    "depth alone": (5, 17, 1, (20, 5, 7), (3, 1, 1), (1, 1, 1), (4, 1, 1), (4, 0, 0), (4, 0, 0)),
+    "depth, one pixel each": (9, 17, 1, (60, 1, 1), (3, 1, 1), (2, 5, 7), (1, 1, 1), (1, 0, 0), (1, 0, 0)),
+    "strides between columns": (8, 9, 1, (40, 19), (3, 1), (1, 2), (1, 1), (1, 0), (1, 0)),
+    "strides along columns": (8, 9, 1, (40, 19), (3, 1), (2, 1), (1, 1), (1, 0), (1, 0)),
+    "columns of padding": (8, 9, 1, (40, 19), (3, 1), (1, 1), (1, 1), (1, 1), (1, 0)),
+    "columns of padding after": (8, 9, 1, (40, 19), (3, 1), (1, 1), (1, 1), (1, 0), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", COLUMNS)
+def test_kernels_of_one_column(variant: str, case: str) -> None:
+    """Rows are joined where no kernel reaches from one into the next; near misses are not. A NaN reaches its column only."""
+    channels, maps, group, size, *geometry = COLUMNS[case]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, channels, *size), np.float32)
+    w = rng.standard_normal((maps, channels // group, *geometry[0]), np.float32)
+    x[1, channels // 2].reshape(-1)[-1] = np.nan
+    x[1, 0].reshape(-1)[0] = np.inf
+    expected = naive(x, w, group, *geometry[1:])
+    bias, after = rng.standard_normal(maps, np.float32), packed_convolution.after_activation(expected.shape)
+    addend = rng.standard_normal(expected.shape, np.float32)
+    found = [
+        packed_convolution.conv(
+            x, w, group, *geometry[1:], variant=variant, bias=bias, addend=addend, activation=2, after=after, team=team
+        )
+        for team in (None, _kernels.Team(2), _kernels.Team(3))
+    ]
+    expected += bias.reshape(-1, *[1] * len(size)) + addend
+    expected = packed_convolution.followed(ACTIVATIONS[2](expected), after)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=3e-6 * (1 + w[0].size))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+    check(x, w, group, *geometry[1:], packed=False, variant=variant, bias=bias, with_addend=True, activation=8)
+
+
 BAD = [np.nan, np.inf, -np.inf, 1e38]
 
 

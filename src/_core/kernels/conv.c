@@ -94,6 +94,8 @@
 #define REGION 60000
 #define MOST_TERMS 16 /* of a sum that is divided by terms */
 
+#define DEPTHWISE_JOINED (16 * VF_LANES) /* pixels of a plane: in shorter joined rows, the last tile is often small */
+
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
 
 /* ht_in_tiles for wide. With AVX2, its tiles of packed weights are narrower: see gemm_packed in gemm_micro.c. A single
@@ -760,6 +762,30 @@ static void divide(convolution *job, int64_t batch, double cost)
 
 static const ht_tensor *operand(const ht_call *call, int at) { return at < call->num_in ? call->in[at] : NULL; }
 
+/* Joins the rows of each plane to one long row, if the kernel is one column wide and each column has one output: (h, w) lies at
+ * h * width + w, so a step of the kernel along the height is one of `width` columns. A second turn joins planes. The products
+ * of a sum and their order are the same. Long rows fill vectors, and a large dilation copies no rows in between. */
+static void join_rows(ht_conv *c)
+{
+    enum { LARGEST = 1 << 20 }; /* dilations and pads, so that their products with the width do not overflow */
+    for (int turn = 0; turn < 2; turn++) {
+        const int64_t width = c->in[2];
+        if (c->kernel[2] > 1 || c->stride[2] > 1 || c->pad[2] > 0 || c->out[2] != width ||
+            (c->stride[1] > 1 && width > 1) || c->dilation[1] > LARGEST || c->pad[1] > LARGEST)
+            return;
+        c->in[1] *= width;
+        c->out[1] *= width;
+        c->pad[1] *= width;
+        c->dilation[1] *= width;
+        int64_t *const sizes[] = {c->in, c->out, c->kernel, c->stride, c->dilation, c->pad};
+        for (int i = 0; i < 6; i++) {
+            sizes[i][2] = sizes[i][1];
+            sizes[i][1] = sizes[i][0];
+            sizes[i][0] = sizes[i] == c->pad ? 0 : 1;
+        }
+    }
+}
+
 int HT_KERNEL(conv)(const ht_call *call)
 {
     if (call->num_in < 2 || call->num_out != 1 || call->num_floats != 2)
@@ -836,6 +862,12 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.plain_weights = c.tiled && !w_packed;
     if (c.tiled) /* without the memory of an im2col block, more terms are held */
         c.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(c.pixels) : HT_TILED_K);
+    ht_conv joined = c;
+    join_rows(&joined);
+    if (!depthwise || (ht_conv_depthwise_fits(&joined) && joined.out[2] >= DEPTHWISE_JOINED &&
+                       !ht_conv_narrow_is_better(&joined, group) &&
+                       ht_conv_depthwise_cost(&joined) < ht_conv_depthwise_cost(&c)))
+        c = joined;
     const int packs = !w_packed && !depthwise && packed_group > 0 && !c.plain_weights;
     if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;

@@ -85,7 +85,7 @@ double ht_conv_depthwise_cost(const ht_conv *c)
     /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
     const double rows = (double)c->out[0] * (double)(has_body(c) ? ht_ceil_div(c->out[1], ROWS) * ROWS : c->out[1]);
     const double tap = has_body(c) ? 1 : vectors < 4 ? 5 / vectors : 1.25;
-    const double copied = c->stride[2] == 1   ? 20
+    const double copied = c->stride[2] == 1   ? fmax(20, 2 * vectors)
                           : c->stride[2] == 2 ? 30
                                               : 3 * (double)((c->out[2] - 1) * c->stride[2] + c->kernel[2]);
     return rows * vectors * (taps * tap + 8) + read * copied;
