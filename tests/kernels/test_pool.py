@@ -90,7 +90,7 @@ def test_random_windows(variant: str, data: st.DataObject) -> None:
     def per_dim(values: list[int]) -> list[int]:
         return [draw(st.sampled_from(values)) for _ in range(rank)]
 
-    kernel, strides, dilations = per_dim([1, 2, 3, 5]), per_dim([1, 2, 3]), per_dim([1, 1, 2])
+    kernel, strides, dilations = per_dim([1, 2, 3, 5]), per_dim([1, 2, 3, 4, 5]), per_dim([1, 1, 2])
     before, after = per_dim([0, 1, 2]), per_dim([0, 1, 2])
     size = per_dim([1, 4, 7, 18, 35] if rank < 3 else [1, 4, 5])
     extra = draw(st.integers(0, 1))  # a last window that reaches past the padding, as ceil_mode makes them
@@ -110,7 +110,7 @@ def test_random_windows(variant: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("shape", [(1, 2, 3, 12000), (1, 1, 300, 200), (3, 5, 7, 7)])
 def test_blocks(variant: str, stride: int, shape: tuple[int, ...]) -> None:
     """Planes larger than the buffers, by rows and by columns."""
@@ -152,7 +152,7 @@ def pools_of_columns(columns: int, stride: int) -> list[tuple[Array, Any, int, A
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("columns", "stride"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("columns", "stride"), [(2, 1), (2, 2), (3, 1), (3, 2), (4, 4), (5, 4), (1, 4)])
 def test_two_or_three_columns_of_any_width(variant: str, columns: int, stride: int) -> None:
     """Whole vectors and every remainder, with each padding; NaN at all places."""
     for x, geometry, pad, largest, mean in pools_of_columns(columns, stride):
@@ -191,7 +191,7 @@ def test_strips(variant: str, stride: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
 def test_nan_and_infinity(variant: str, stride: int) -> None:
     x = np.zeros((1, 1, 9, 40), np.float32)
     x[0, 0, 4, 7], x[0, 0, 2, 20], x[0, 0, :, 30:] = np.nan, np.inf, -np.inf

@@ -40,13 +40,17 @@ static int64_t block_columns(const ht_window *w)
     return ht_min64(w->out[2], room / w->stride[2] / VF_LANES * VF_LANES);
 }
 
-/* One tap of adjacent outputs. */
+/* One tap of adjacent outputs. With strides of 2 and 4, up to stride - 1 floats after the last one are read: they are in the
+ * row buffer. */
 HT_INLINE vf load_tap(const float *p, const int64_t stride)
 {
     if (stride == 1)
         return vf_load(p);
     if (stride == 2)
         return vf_even(vf_load(p), vf_load(p + VF_LANES));
+    if (stride == 4)
+        return vf_even(vf_even(vf_load(p), vf_load(p + VF_LANES)),
+                       vf_even(vf_load(p + 2 * VF_LANES), vf_load(p + 3 * VF_LANES)));
     float lanes[VF_LANES];
     for (int i = 0; i < VF_LANES; i++)
         lanes[i] = p[i * stride];
@@ -142,12 +146,16 @@ static void pool_rows(const ht_window *w, int64_t columns, const float *x, float
         pool_f32(w, columns, x, y, 1, 1, pad_after, count_padding);
     else if (average && w->stride[2] == 2)
         pool_f32(w, columns, x, y, 2, 1, pad_after, count_padding);
+    else if (average && w->stride[2] == 4)
+        pool_f32(w, columns, x, y, 4, 1, pad_after, count_padding);
     else if (average)
         pool_f32(w, columns, x, y, w->stride[2], 1, pad_after, count_padding);
     else if (w->stride[2] == 1)
         pool_f32(w, columns, x, y, 1, 0, pad_after, 0);
     else if (w->stride[2] == 2)
         pool_f32(w, columns, x, y, 2, 0, pad_after, 0);
+    else if (w->stride[2] == 4)
+        pool_f32(w, columns, x, y, 4, 0, pad_after, 0);
     else
         pool_f32(w, columns, x, y, w->stride[2], 0, pad_after, 0);
 }
