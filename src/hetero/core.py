@@ -468,6 +468,8 @@ class Core(OtherNames):
                 raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
             pins = device.pins  # those of nodes in nested graphs apply when these are compiled
             device = string_of_list(device.devices)
+        if isinstance(device, RemoteContext):
+            raise PropertyError("pass a context with its device: core.compile_model(model, 'CPU', context=context)")
         pins = check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         return resolve_request(parsed, plugin, full, pins)

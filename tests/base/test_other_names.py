@@ -32,11 +32,15 @@ def objects() -> dict[str, Any]:
         "outputs": outputs,
         "port": compiled.inputs[0],
         "node": model.nodes[0],
+        "context": core.get_default_context("CPU"),
+        "tensor": core.get_default_context("CPU").create_tensor(np.float32, (2, 3)),
         "hetero": hetero,
     }
 
 
-@pytest.mark.parametrize("name", ["core", "model", "compiled", "request", "outputs", "port", "node"])
+@pytest.mark.parametrize(
+    "name", ["core", "model", "compiled", "request", "outputs", "port", "node", "context", "tensor"]
+)
 def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name: str) -> None:
     thing = objects[name]
     assert thing.other_names
@@ -45,7 +49,9 @@ def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name:
             getattr(thing, other)
         assert raised.value.name == other
         assert raised.value.obj is thing
-        for owner, attribute in re.findall(r"\b(core|model|compiled|request|outputs|port|node|hetero)\.(\w+)", instead):
+        for owner, attribute in re.findall(
+            r"\b(core|model|compiled|request|outputs|port|node|tensor|hetero)\.(\w+)", instead
+        ):
             assert hasattr(type(objects[owner]), attribute) or hasattr(objects[owner], attribute)
 
 
@@ -68,6 +74,41 @@ def test_properties_of_other_libraries(objects: dict[str, Any], name: str, devic
     with pytest.raises(hetero.PropertyError, match=says):
         objects["core"].compile_model(objects["model"], device, {name: "1"})
     assert set(re.findall(r"\b[A-Z]+_[A-Z_]+\b", instead)) <= {*PROPERTIES, "OPENVINO_CONFIG", "ORT_SESSION_OPTIONS"}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("AVAILABLE_DEVICES", "devices have it, as in core.get_property('CPU', 'AVAILABLE_DEVICES')"),
+        ("GPU_QUEUE_THROTTLE", "set it for OPENVINO in OPENVINO_CONFIG"),
+        ("NPU_TURBO", "set it for OPENVINO in OPENVINO_CONFIG"),
+        ("FULL_DEVICE_NAME", "devices have it, as in core.get_property('CPU', 'FULL_DEVICE_NAME')"),
+        ("MODEL_PRIORITY", "only some devices have it"),
+    ],
+)
+def test_properties_that_belong_elsewhere(objects: dict[str, Any], name: str, says: str) -> None:
+    with pytest.raises(hetero.PropertyError, match=re.escape(f"no property {name!r}: {says}; ")):
+        objects["core"].compile_model(objects["model"], "TEMPLATE").get_property(name)
+
+
+def test_ids_of_a_list(objects: dict[str, Any]) -> None:
+    with pytest.raises(hetero.PropertyError, match=r"'DEVICE_ID': write the id in the device string, as in CPU\.0; "):
+        objects["core"].compile_model(objects["model"], "HETERO:CPU", {"DEVICE_ID": "0"})
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("share_inputs", "leave it out: inputs are not copied"),
+        ("share_outputs", "leave it out, or pass arrays that receive the results as out=arrays"),
+        ("run_options", "compile with ORT_RUN_CONFIG"),
+        ("output_names", "the result has all outputs"),
+        ("input_feed", "pass the inputs as the first argument"),
+    ],
+)
+def test_arguments_of_calls(objects: dict[str, Any], argument: str, says: str) -> None:
+    with pytest.raises(hetero.InferenceError, match=f"no argument '{argument}'.*; {re.escape(says)}"):
+        objects["compiled"](np.ones((2, 3), np.float32), **{argument: True})
 
 
 def test_other_missing_attributes(objects: dict[str, Any]) -> None:

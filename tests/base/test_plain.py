@@ -61,6 +61,9 @@ class WrongNumber:
         ("NUM_STREAMS", Number(), 2),
         ("NUM_STREAMS", OVAny(Number()), 2),
         ("NUM_STREAMS", OVAny(np.int64(2)), 2),
+        ("MODEL_DISTRIBUTION_POLICY", {"PIPELINE_PARALLEL"}, "PIPELINE_PARALLEL"),
+        ("MODEL_DISTRIBUTION_POLICY", OVAny({OVAny("PIPELINE_PARALLEL")}), "PIPELINE_PARALLEL"),
+        ("MODEL_DISTRIBUTION_POLICY", set(), ""),
         ("PERF_COUNT", OVAny(True), True),
         ("PERF_COUNT", 1, True),
         ("PERF_COUNT", np.int64(0), False),
@@ -85,6 +88,9 @@ def test_values(name: str, value: object, expected: object) -> None:
         ("PERFORMANCE_HINT", Mode),
         ("PERFORMANCE_HINT", Mode.ACCURACY),
         ("PERFORMANCE_HINT", 2),
+        ("PERFORMANCE_HINT", {"LATENCY", "THROUGHPUT"}),
+        ("MODEL_DISTRIBUTION_POLICY", {"TENSOR_PARALLEL"}),
+        ("NUM_STREAMS", {2}),
         ("NUM_STREAMS", Mode.THROUGHPUT),  # its value is a number, but it is not meant as one
         ("NUM_STREAMS", WrongNumber()),
         ("NUM_STREAMS", Number),  # the class

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import copy
 import io
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ OPENVINO = (
     "a stream that was read or written to its end",
     "iterating over results",
     "results with `share_outputs=True`",
+    "`dict(results)`",
+    "a copy of results, by `copy.deepcopy` or `pickle`",
+    "an `openvino.Tensor` as an input",
+    "a context of the CPU",
     "an index out of range",
 )
 ONNXRUNTIME = (
@@ -138,6 +143,8 @@ SAME_AS_OPENVINO = (
     "an exported model in a stream",
     "strings as values of properties",
     "functions of `openvino.properties` as keys",
+    "values of `openvino.properties`",
+    "`PERFORMANCE_HINT=THROUGHPUT`",
     "a callback that raises",
     "the latency of an asynchronous request",
 )
@@ -159,6 +166,8 @@ SAME_AS_ONNXRUNTIME = (
     "config entries of a run",
     "stopping a run",
     "a choice of outputs",
+    "a tensor as an array, by `np.asarray`",
+    "an optional sequence as an input",
     "arrays without elements, and of booleans, through DLPack",
 )
 PAGES = (
@@ -308,6 +317,28 @@ def test_same_as_openvino(
                 mine, listed = core if is_mine else other, dict([props.device.priorities("CPU")])
                 compiled = mine.compile_model(mine.read_model(relu.SerializeToString()), "HETERO", listed)
                 np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+            case "values of `openvino.properties`":
+                import openvino.properties.hint as hints
+                from openvino.properties import log, streams
+
+                policy = hints.ModelDistributionPolicy.PIPELINE_PARALLEL
+                config = dict(
+                    [
+                        *(hints.inference_precision(openvino.Type.f32), log.level(log.Level.ERR)),
+                        *(hints.performance_mode(hints.PerformanceMode.THROUGHPUT), streams.num(streams.Num(2))),
+                    ]
+                )
+                assert both(relu, config)[is_mine].get_property("NUM_STREAMS") == 2
+                mine, listed = core if is_mine else other, {**config, hints.model_distribution_policy: {policy}}
+                listed["MULTI_DEVICE_PRIORITIES"] = "CPU"
+                compiled = mine.compile_model(mine.read_model(relu.SerializeToString()), "HETERO", listed)
+                np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+            case "`PERFORMANCE_HINT=THROUGHPUT`":
+                name = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+                hint = {"PERFORMANCE_HINT": "THROUGHPUT"}
+                few = both(relu, {**hint, "PERFORMANCE_HINT_NUM_REQUESTS": 1})[is_mine]
+                assert few.get_property(name) == 1
+                assert both(relu, {**hint, "INFERENCE_NUM_THREADS": 1})[is_mine].get_property(name) == 1
             case "a callback that raises":
 
                 def fail(*_: Any) -> None:
@@ -475,6 +506,24 @@ def test_same_as_onnxruntime(
             mine = core.compile_model(core.read_model(model).with_outputs(["second"], keep=False), "ORT")(X)
             np.testing.assert_array_equal(theirs, mine["second"])
             assert list(mine.keys()) == ["second"]
+        case "a tensor as an array, by `np.asarray`":
+            mine = core.get_default_context("ORT").create_tensor(np.float32, (2, 3))
+            mine.write(X)
+            for tensor in (ort.OrtValue.ortvalue_from_numpy(X), mine):
+                np.testing.assert_array_equal(np.asarray(tensor), X)
+                assert np.shares_memory(np.asarray(tensor), tensor.numpy())
+                assert np.asarray(tensor, np.float64).dtype == np.float64
+        case "an optional sequence as an input":
+            sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [3]))
+            ports = [helper.make_value_info(name, helper.make_optional_type_proto(sequence)) for name in "xy"]
+            graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "graph", ports[:1], ports[1:])
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+            value = [X[0], X[1]]
+            for results in (
+                session(model).run(None, {"x": value}),
+                *(core.compile_model(model, device)({"x": value}) for device in ("CPU", "ORT")),
+            ):
+                np.testing.assert_array_equal(results[0], value)
         case "arrays without elements, and of booleans, through DLPack":
             ports = [helper.make_tensor_value_info(name, TensorProto.BOOL, ["n", 3]) for name in "xy"]
             graph = helper.make_graph([helper.make_node("Not", ["x"], ["y"])], "graph", ports[:1], ports[1:])
@@ -621,6 +670,28 @@ def test_openvino(
                 kept = mine.infer(X)[0]
                 mine.infer(X + 100)
                 np.testing.assert_array_equal(kept, np.maximum(X, 0))
+        case "`dict(results)`":
+            theirs, mine = compiled(relu), core.compile_model(relu, "CPU")
+            assert list(dict(theirs(X))) == theirs.outputs
+            assert list(dict(mine(X))) == ["y"]
+        case "a copy of results, by `copy.deepcopy` or `pickle`":
+            for copied in (copy.deepcopy, lambda results: pickle.loads(pickle.dumps(results))):
+                with pytest.raises(TypeError):
+                    copied(compiled(relu)(X))
+                np.testing.assert_array_equal(copied(core.compile_model(relu, "CPU")(X))["y"], np.maximum(X, 0))
+        case "an `openvino.Tensor` as an input":
+            tensor = openvino.Tensor(X)
+            np.testing.assert_array_equal(compiled(relu)({0: tensor})[0], np.maximum(X, 0))
+            mine = core.compile_model(relu, "CPU")
+            with pytest.raises(hetero.InferenceError, match="found Tensor; pass its array, .data"):
+                mine({0: tensor})
+            np.testing.assert_array_equal(mine({0: tensor.data})[0], np.maximum(X, 0))
+        case "a context of the CPU":
+            with pytest.raises(RuntimeError):
+                other.get_default_context("CPU")
+            tensor = core.get_default_context("CPU").create_tensor(np.float32, (2, 3))
+            tensor.write(X)
+            np.testing.assert_array_equal(core.compile_model(relu, "CPU")(tensor)[0], np.maximum(X, 0))
         case "an index out of range":
             assert not compiled(out_of_range)([X])[0].any()
             with pytest.raises(hetero.InferenceError, match="is out of bounds for axis"):

@@ -221,6 +221,40 @@ def test_other_kinds_of_memory(compiled: hetero.CompiledModel, core: hetero.Core
         compiled(X, out={"z": memoryview(bytes(24)).cast("f", (2, 3))})
 
 
+class _Holder:
+    """A value that holds an array, such as openvino.Tensor."""
+
+    data = np.zeros((2, 3), np.float32)
+
+
+def test_objects_that_hold_an_array(compiled: hetero.CompiledModel) -> None:
+    with pytest.raises(hetero.InferenceError, match="buffer, found _Holder; pass its array, .data$"):
+        compiled(X, out={"z": _Holder()})
+
+
+class _Shown:
+    """A value with DLPack and without a length, such as onnxruntime.OrtValue."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_the_text_of_outputs_that_hold_other_objects(compiled: hetero.CompiledModel) -> None:
+    array = np.zeros((2, 3), np.float32)
+    outputs = compiled(X, out={"z": _Shown(array)})
+    assert repr(outputs) == "Outputs({'y': float32[2, 3], 'z': _Shown})"
+    np.testing.assert_array_equal(array, 2 * RELU)
+
+
 class _Legacy:
     """A tensor of a library, as NumPy before 2.3 imports it: by DLPack without leave to write."""
 

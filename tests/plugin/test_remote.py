@@ -98,6 +98,36 @@ def test_tensors_of_the_host(core: hetero.Core, dtype: Any, shape: tuple[int, ..
     assert np.shares_memory(shared, tensor.numpy()) or shared.size == 0
 
 
+def test_tensors_as_arrays(core: hetero.Core) -> None:
+    tensor = core.get_default_context("CPU").create_tensor(np.float32, (2, 3))
+    tensor.write(X)
+    for view in (np.asarray(tensor), np.asarray(tensor, np.float32)):
+        assert np.shares_memory(view, tensor.numpy())
+    for copied in (np.array(tensor), np.asarray(tensor, np.float64)):
+        assert not np.shares_memory(copied, tensor.numpy())
+        np.testing.assert_array_equal(copied, X)
+    assert np.add(tensor, 1).tolist() == (X + 1).tolist()
+    with pytest.raises(ValueError, match="float32 cannot be viewed as float64"):
+        tensor.__array__(np.float64, copy=False)
+    np.testing.assert_array_equal(np.asarray(Memory(X)), X)  # of a plugin
+
+
+def test_tensors_of_other_memory_as_arrays() -> None:
+    class Away(Memory):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+        def numpy(self) -> np.ndarray:
+            return self.array.copy()
+
+    tensor = Away(X)
+    for array in (np.asarray(tensor), np.array(tensor)):
+        np.testing.assert_array_equal(array, X)
+    assert np.asarray(tensor, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="Away is in the memory of a device, which NumPy cannot view"):
+        tensor.__array__(copy=False)
+
+
 def test_a_request_reads_the_memory_itself(core: hetero.Core, diamond: hetero.Model) -> None:
     context = core.get_default_context("CPU")
     assert context is core.get_default_context("CPU")
@@ -128,6 +158,11 @@ def test_what_cannot_be_is_refused(core: hetero.Core, diamond: hetero.Model) -> 
         core.compile_model(diamond, "CPU", context=Island())
     with pytest.raises(hetero.PropertyError, match="contexts of its devices"):
         core.compile_model(diamond, "HETERO:CPU,TEMPLATE", context=context)
+    with pytest.raises(hetero.PropertyError, match=r"core.compile_model\(model, 'CPU', context=context\)"):
+        core.compile_model(diamond, context)  # type: ignore[arg-type]
+    for name in ("AUTO", "HETERO"):
+        with pytest.raises(hetero.NotSupported, match=f"{name} has no remote contexts: use the context of one device"):
+            core.create_context(name)
     core.register_plugin("PLAIN", Plain)
     with pytest.raises(hetero.NotSupported, match="PLAIN has no remote contexts"):
         core.create_context("PLAIN")
@@ -188,7 +223,7 @@ def test_cut_models_get_the_contexts_of_their_devices(core: hetero.Core, diamond
         ("M8[s]", (2,), "cannot create a tensor of datetime64"),
         ("V4", (2,), r"cannot create a tensor of \|V4"),
         (">f4", (2,), "cannot create a tensor of >f4"),
-        ("nothing", (2,), "expected the dtype of a tensor, found 'nothing'"),
+        ("nothing", (2,), "expected the dtype of a tensor, such as np.float32, found 'nothing'"),
         (np.float32, 5, "expected the sizes of a tensor, found 5"),
         (np.float32, None, "expected the sizes of a tensor, found None"),
         (np.float32, ("a",), "expected the sizes of a tensor"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["OF_MODULE", "OF_PROPERTIES", "OtherNames"]
+__all__ = ["OF_MODULE", "OF_PROPERTIES", "OtherNames", "of_properties"]
 
 _THREADS = "set INFERENCE_NUM_THREADS and ENABLE_CPU_PINNING, and limit the processors with taskset"
 _FALLBACK = "AUTO and MULTI always continue on another device if one fails"
+_OPENVINO_CONFIG = "set it for OPENVINO in OPENVINO_CONFIG"
 _BATCHING = "hetero does not merge requests: concatenate their inputs"
 
 OF_PROPERTIES: Mapping[str, str] = {
@@ -37,7 +38,7 @@ OF_PROPERTIES: Mapping[str, str] = {
             *("CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE", "ENABLE_TENSOR_PARALLEL", "TBB_PARTITIONER"),
             *("KEY_CACHE_GROUP_SIZE", "VALUE_CACHE_GROUP_SIZE"),
         ),
-        "set it for OPENVINO in OPENVINO_CONFIG",
+        _OPENVINO_CONFIG,
     ),
     **dict.fromkeys(
         ("LOW_POWER_DEVICE", "DEVICES_UTILIZATION_THRESHOLD", "PERF_CURVE_TABLE"),
@@ -46,7 +47,7 @@ OF_PROPERTIES: Mapping[str, str] = {
     **dict.fromkeys(("MAX_BATCH_SIZE", "OPTIMAL_BATCH_SIZE"), "measure batches with hetero bench --dim batch=8"),
     "DEVICE_GOPS": "hetero devices shows the speed that the profile of a device states",
     "DEVICE_THERMAL": "ask the tools of the device",
-    "DEVICE_UUID": "use FULL_DEVICE_NAME and DEVICE_ARCHITECTURE",
+    **dict.fromkeys(("DEVICE_UUID", "DEVICE_LUID"), "use FULL_DEVICE_NAME and DEVICE_ARCHITECTURE"),
     "WORKLOAD_TYPE": "set MODEL_PRIORITY with EXCLUSIVE_ASYNC_REQUESTS",
     "COMPILED_BLOB": "load it with hetero.load",
     "FORCE_TBB_TERMINATE": "threads end with their compiled models",
@@ -61,6 +62,12 @@ OF_PROPERTIES: Mapping[str, str] = {
     ),
 }
 """Property of OpenVINO or onnxruntime that no device of hetero has -> what to do."""
+
+
+def of_properties(name: str) -> str | None:
+    """What to do in place of setting or reading a property of another library; None if it is not known."""
+    return OF_PROPERTIES.get(name) or (_OPENVINO_CONFIG if name.startswith(("GPU_", "NPU_")) else None)
+
 
 OF_MODULE: Mapping[str, str] = {
     "AsyncInferQueue": "compiled.map or compiled.submit",

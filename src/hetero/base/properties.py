@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..errors import PropertyError, did_you_mean, shown
 from .files import path_text
 from .log import LEVELS
-from .other_names import OF_PROPERTIES
+from .other_names import of_properties
 from .plain import plain, stated_value
 
 __all__ = [
@@ -61,6 +61,8 @@ class Property:
         value = plain(value)
         if not isinstance(value, self.type):
             value = plain(stated_value(value))
+        if self.type is str and isinstance(value, (set, frozenset)) and len(value) < 2:
+            value = plain(stated_value(next(iter(value), "")))  # OpenVINO's MODEL_DISTRIBUTION_POLICY is a set
         if self.problem is _path_problem and isinstance(value, os.PathLike):
             value = os.fspath(value)
         if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
@@ -306,6 +308,9 @@ PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TAB
 """Name -> property, for all properties of hetero. Plugins may declare more."""
 
 _OF_MODELS: Final = {"EXECUTION_DEVICES", "NETWORK_NAME", "LOADED_FROM_CACHE", "HETERO_NUMBER_OF_SUBMODELS"}
+_OF_DEVICES: Final = {"AVAILABLE_DEVICES", "FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE", "DEVICE_TYPE"} | {
+    *("OPTIMIZATION_CAPABILITIES", "RANGE_FOR_ASYNC_INFER_REQUESTS", "RANGE_FOR_STREAMS"),
+}
 
 # The properties of devices that run several asynchronous requests in parallel.
 STREAM_PROPERTIES: Final = (
@@ -363,9 +368,13 @@ class PropertyTable:
         """The property ``name``. If it is not declared, raises `PropertyError` with what to do for names of other
         libraries, or else with the most similar name."""
         if name not in self._declared:
-            instead = OF_PROPERTIES.get(name)
+            instead = of_properties(name)
             if name == "DEVICE_PROPERTIES":
                 instead = "only lists such as HETERO:FPGA,CPU have it; set the properties of a single device directly"
+            elif name == "DEVICE_ID":
+                instead = "write the id in the device string, as in CPU.0"
+            elif name in _OF_DEVICES:
+                instead = f"devices have it, as in core.get_property('CPU', {name!r})"
             elif name in PROPERTIES:
                 instead = "compiled models have it" if name in _OF_MODELS else "only some devices have it"
             hint = f": {instead}" if instead else did_you_mean(name, self._declared)

@@ -9,7 +9,7 @@ import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Never, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Never, NoReturn, Self, TypeVar, overload
 
 from ..base.names import shortened
 from ..base.notebook import html_table
@@ -44,6 +44,15 @@ __all__ = ["CompiledModel"]
 
 AnyRequest = TypeVar("AnyRequest", bound=InferRequest)
 
+# Argument of a call in OpenVINO or onnxruntime -> what to do, as the end of a sentence.
+_ARGUMENTS_ELSEWHERE: Final[Mapping[str, str]] = {
+    "share_inputs": "; leave it out: inputs are not copied",
+    "share_outputs": "; leave it out, or pass arrays that receive the results as out=arrays",
+    "run_options": "; compile with ORT_RUN_CONFIG, and stop a run with request.cancel()",
+    "output_names": "; the result has all outputs",
+    "input_feed": "; pass the inputs as the first argument",
+}
+
 
 class CompiledModel(OtherNames, abc.ABC):
     """A model, ready to run on one device. Any number of requests may run in parallel."""
@@ -57,8 +66,11 @@ class CompiledModel(OtherNames, abc.ABC):
             "run_async": "compiled.submit(inputs)",
             "input": "compiled.inputs",
             "output": "compiled.outputs",
-            "get_inputs": "compiled.inputs",
-            "get_outputs": "compiled.outputs",
+            **dict.fromkeys(("get_inputs", "model_inputs"), "compiled.inputs"),
+            **dict.fromkeys(("get_outputs", "model_outputs"), "compiled.outputs"),
+            **dict.fromkeys(
+                ("get_tuning_results", "set_tuning_results"), "the command `hetero tune`, which writes a plan"
+            ),
             "get_runtime_model": "request.profiling_info of a model compiled with PERF_COUNT",
             "release_memory": "compiled.close()",
             "reshape": "core.compile_model(model, device, shapes=…)",
@@ -217,9 +229,10 @@ class CompiledModel(OtherNames, abc.ABC):
             name = next(iter(named))
             if any(port.name == name for port in self._inputs):
                 raise InferenceError(f"inputs are passed as one mapping: write compiled({{{name!r}: …}})")
+            near = did_you_mean(name, [port.name for port in self._inputs])
             raise InferenceError(
                 f"compiled(inputs, out=None) accepts no argument {name!r}, and the model has no input of this name"
-                f"{did_you_mean(name, [port.name for port in self._inputs])}"
+                f"{_ARGUMENTS_ELSEWHERE.get(name, near)}"
             )
         idle = self._idle
         try:

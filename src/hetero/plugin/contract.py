@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.device_string import LIST_DEVICES
 from ..base.machine import DeviceMemory
 from ..base.properties import Property, PropertyTable
 from ..errors import DeviceUnavailable, NotSupported, PropertyError, shown
@@ -286,7 +287,7 @@ class Plugin(abc.ABC):
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         """Create a context on this device. Raises `PropertyError` for unknown ``parameters``."""
         if not self.computes_on_host:
-            raise NotSupported(f"{self.name} has no remote contexts")
+            raise self._no_contexts()
         for name in parameters:
             raise PropertyError(f"contexts of {self.name} accept no parameters, found {shown(name)}")
         return HostContext(self.name)
@@ -294,8 +295,14 @@ class Plugin(abc.ABC):
     def get_default_context(self) -> RemoteContext:
         """The context of the device's own memory. Every call returns the same object."""
         if not self.computes_on_host:
-            raise NotSupported(f"{self.name} has no remote contexts")
+            raise self._no_contexts()
         return self._host_context
+
+    def _no_contexts(self) -> NotSupported:
+        instead = ""
+        if self.name in LIST_DEVICES:
+            instead = ": use the context of one device, or of a list such as 'HETERO:FPGA,CPU'"
+        return NotSupported(f"{self.name} has no remote contexts{instead}")
 
     def get_context_of(self, id_: str) -> RemoteContext:
         """`get_default_context` of the device with an id, for plugins whose devices have memories of their own."""

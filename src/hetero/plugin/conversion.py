@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import HeteroError, InferenceError, raise_out_of_memory
 from .remote import HOST_DEVICE, RemoteContext, RemoteTensor
 
-__all__ = ["Unfit", "as_array", "on_device"]
+__all__ = ["Unfit", "as_array", "data_remedy", "on_device"]
 
 _MOST_LEVELS = 64
 """The maximum nesting of lists: NumPy's maximum number of dimensions."""
@@ -137,13 +137,16 @@ def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     if not kinds <= (_TAKES.keys() if kind is None else _TAKES.get(kind, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
         alone = value[0] if is_list and len(value) == 1 else value
-        if isinstance(getattr(alone, "data", None), np.ndarray):  # such as openvino.Tensor
-            remedy = "pass its array, .data"
-        raise Unfit(f"{description}; {remedy}")
+        raise Unfit(f"{description}; {data_remedy(alone) or remedy}")
     if dtype is None or kind == "bool" or not kinds:
         return _made(value, dtype, description)
     exact = _made(value, np.dtype(object), description)
     return _integers(exact, dtype) if kind == "int" else _floats(exact, dtype)
+
+
+def data_remedy(value: Any) -> str:
+    """What to pass in place of a value that holds an array, such as openvino.Tensor; empty for other values."""
+    return "pass its array, .data" if isinstance(getattr(value, "data", None), np.ndarray) else ""
 
 
 def _integers(exact: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

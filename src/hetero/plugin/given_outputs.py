@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .address_ranges import UsedMemory, range_of, ranges_of
-from .conversion import Unfit, on_device
+from .conversion import Unfit, data_remedy, on_device
 from .remote import HOST_DEVICE, ON_DEVICE, HostTensor, RemoteContext, RemoteTensor
 from .tensor import Outputs, keyed_by_name
 
@@ -212,8 +212,10 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
     try:
         return np.asarray(memoryview(value))
     except (TypeError, ValueError) as error:
+        remedy = data_remedy(value)
         raise InferenceError(
             f"{prefix} expected an array, an object with __dlpack__ or a buffer, found {type(value).__name__}"
+            f"{remedy and f'; {remedy}'}"
         ) from error
 
 

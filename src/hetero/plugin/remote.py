@@ -12,12 +12,14 @@ from __future__ import annotations
 import abc
 import math
 import operator
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..base.other_names import OtherNames
 from ..errors import DeviceMemoryExceeded, NotSupported, PropertyError, shown
 from ..model.types import Port, onnx_dtype_of
 
@@ -60,7 +62,7 @@ ON_DEVICE: Final = _OnDevice()
 it. The result is a `RemoteTensor`; of a device that computes in this machine's memory, a `HostTensor`."""
 
 
-class RemoteTensor(abc.ABC):
+class RemoteTensor(OtherNames, abc.ABC):
     """A tensor in a device's own memory, exchanged through DLPack.
 
     ``context``: the memory that it is in. None if hetero does not move values there; a tensor is then only exchanged
@@ -68,6 +70,20 @@ class RemoteTensor(abc.ABC):
     """
 
     context: RemoteContext | None = None
+
+    other_names = types.MappingProxyType(
+        {
+            **dict.fromkeys(("get_shape", "set_shape", "strides", "get_strides"), "tensor.shape"),
+            **dict.fromkeys(("element_type", "get_element_type", "data_type"), "tensor.dtype"),
+            **dict.fromkeys(
+                ("size", "get_size", "byte_size", "get_byte_size", "tensor_size_in_bytes"), "tensor.nbytes"
+            ),
+            **dict.fromkeys(("data", "bytes_data", "str_data", "copy_to"), "tensor.numpy()"),
+            **dict.fromkeys(("copy_from", "update_inplace"), "tensor.write(array)"),
+            **dict.fromkeys(("get_device_name", "device_name", "get_params"), "tensor.context"),
+            "data_ptr": "tensor.address_range",
+        }
+    )
 
     @abc.abstractmethod
     def __dlpack__(self, **options: Any) -> Any:
@@ -97,6 +113,16 @@ class RemoteTensor(abc.ABC):
             raise NotSupported(f"{type(self).__name__} cannot be copied to this machine's memory")
         array: NDArray[Any] = np.from_dlpack(self)
         return array
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """The contents, for functions of NumPy: of a tensor in this machine's memory, a view if ``copy`` allows it."""
+        if copy is False and self.__dlpack_device__()[0] != HOST_DEVICE:
+            raise ValueError(f"{type(self).__name__} is in the memory of a device, which NumPy cannot view")
+        array = self.numpy()
+        changed = array if dtype is None else array.astype(dtype, copy=False)
+        if copy is False and changed is not array:
+            raise ValueError(f"{array.dtype} cannot be viewed as {changed.dtype}")
+        return changed.copy() if copy and changed is array else changed
 
     def read_into(self, array: NDArray[Any]) -> None:
         """Copy the contents to ``array``, which has the same dtype and shape, is C-contiguous and writable."""
@@ -134,7 +160,9 @@ def tensor_type(device: str, dtype: Any, shape: Any) -> tuple[np.dtype[Any], tup
     try:
         kind = np.dtype(object if dtype is None else dtype)  # for NumPy, None is float64
     except (TypeError, ValueError) as error:
-        raise PropertyError(f"{device}: expected the dtype of a tensor, found {shown(dtype)}") from error
+        raise PropertyError(
+            f"{device}: expected the dtype of a tensor, such as np.float32, found {shown(dtype)}"
+        ) from error
     try:
         sizes = tuple(map(operator.index, shape))
     except TypeError as error:
@@ -144,7 +172,7 @@ def tensor_type(device: str, dtype: Any, shape: Any) -> tuple[np.dtype[Any], tup
     return kind, sizes
 
 
-class RemoteContext(abc.ABC):
+class RemoteContext(OtherNames, abc.ABC):
     """Creates tensors in a device's memory."""
 
     moves_values: ClassVar[bool] = False
@@ -159,6 +187,13 @@ class RemoteContext(abc.ABC):
 
     Sequences, optional values, strings and values of unknown dtype are always passed as on the host.
     """
+
+    other_names = types.MappingProxyType(
+        {
+            "create_host_tensor": "an array, such as np.empty(shape, dtype)",
+            **dict.fromkeys(("get_device_name", "get_params"), "repr(context)"),
+        }
+    )
 
     def holds(self, dtype: np.dtype[Any]) -> bool:
         """Whether hetero may move values of this dtype into the memory. Others are passed as on the host."""

@@ -174,7 +174,7 @@ class InferRequest(OtherNames):
             "wait_for": "request.wait(timeout_ms)",
             "userdata": "functools.partial in request.set_callback",
             "query_state": "compiled.create_stateful_request",
-            "model_inputs": "compiled.inputs",
+            **dict.fromkeys(("inputs", "model_inputs"), "compiled.inputs"),
             "model_outputs": "compiled.outputs",
         }
     )

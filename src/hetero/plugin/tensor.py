@@ -43,7 +43,7 @@ class Outputs(OtherNames):
     __slots__ = ("_arrays", "_positions")
 
     other_names = types.MappingProxyType(
-        {"names": "outputs.keys()", "to_dict": "dict(outputs)", "to_tuple": "tuple(outputs)"}
+        {"names": "outputs.keys()", "to_dict": "dict(outputs)", "to_tuple": "tuple(outputs)", "copy": "dict(outputs)"}
     )
 
     def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
@@ -403,4 +403,6 @@ def _summary(value: Any) -> tuple[str | None, ...]:
 def _describe_value(value: Any) -> str:
     if isinstance(value, (np.ndarray, RemoteTensor)):
         return f"{value.dtype}{list(value.shape)}"
-    return "none" if value is None else f"{len(value)} arrays"
+    if isinstance(value, (list, tuple)):
+        return counted(len(value), "array")
+    return "none" if value is None else type(value).__name__  # the caller's own object in `out`

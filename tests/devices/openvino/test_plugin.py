@@ -23,6 +23,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
+from hetero.base.machine import usable_processors
 from hetero.devices.openvino import backend
 from hetero.devices.openvino.plugin import OpenvinoPlugin
 from model_zoo import make_model
@@ -364,6 +365,25 @@ def test_properties_reach_openvino(core: hetero.Core, diamond: hetero.Model) -> 
     compiled = core.compile_model(diamond, "OPENVINO", config)
     assert compiled.compiled.get_property("NUM_STREAMS") == 2  # type: ignore[attr-defined]
     assert str(compiled.compiled.get_property("PERFORMANCE_HINT")).endswith("THROUGHPUT")  # type: ignore[attr-defined]
+
+
+@needs_openvino
+def test_performance_hint(core: hetero.Core, diamond: hetero.Model) -> None:
+    """For THROUGHPUT, OpenVINO chooses the number of streams."""
+    hint = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": 1}
+    limited = {"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": 1}
+    for config, streams in ({}, 1), ({**hint, "NUM_STREAMS": 2}, 2), (hint, 1), (limited, 1):
+        compiled = core.compile_model(diamond, "OPENVINO", config)
+        for name in ("NUM_STREAMS", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"):
+            assert compiled.get_property(name) == streams
+    compiled = core.compile_model(diamond, "OPENVINO", {"PERFORMANCE_HINT": "THROUGHPUT"})
+    streams = compiled.get_property("NUM_STREAMS")
+    assert 1 <= streams <= usable_processors()
+    assert compiled.compiled.get_property("NUM_STREAMS") == streams  # type: ignore[attr-defined]
+    x = np.float32([[-1, 0, 1], [2, 3, 4]])
+    expected = core.compile_model(diamond, "CPU")(x)[0]
+    for outputs in compiled.map([x] * 8, in_flight=streams):
+        np.testing.assert_allclose(outputs[0], expected, rtol=1e-6)
 
 
 @needs_openvino

@@ -21,6 +21,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
+from hetero.base.machine import usable_processors
 from hetero.devices.ort import backend, support
 from hetero.devices.ort.session import SessionSource
 from model_zoo import make_model
@@ -735,6 +736,29 @@ def test_threads_and_options(core: hetero.Core, diamond: hetero.Model) -> None:
     assert chosen.get_session_config_entry("session.set_denormal_as_zero") == "1"
     compiled = core.compile_model(diamond, "ORT", {"NUM_STREAMS": 2})
     assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+
+
+def test_performance_hint(core: hetero.Core, diamond: hetero.Model) -> None:
+    """For THROUGHPUT, one stream for each thread, but not more than the expected requests."""
+    hint = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": 3}
+    cases = (
+        ({}, 1, usable_processors()),
+        (hint, 3, 1),
+        ({**hint, "NUM_STREAMS": 2}, 2, 2),
+        ({**hint, "PERFORMANCE_HINT_NUM_REQUESTS": 2}, 2, 2),
+    )
+    x = np.float32([[-1, 0, 1], [2, 3, 4]])
+    expected = core.compile_model(diamond, "CPU")(x)[0]
+    for config, streams, pool in cases:
+        compiled = core.compile_model(diamond, "ORT", config)
+        for name in ("NUM_STREAMS", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"):
+            assert compiled.get_property(name) == streams
+        options = compiled._session.get_session_options()  # type: ignore[attr-defined]
+        assert options.intra_op_num_threads == pool
+        for outputs in compiled.map([x] * 8, in_flight=streams):
+            np.testing.assert_allclose(outputs[0], expected, rtol=1e-6)
+    core.set_property("ORT", hint)
+    assert core.get_property("ORT", "OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 3
 
 
 @pytest.mark.parametrize("device", ["ORT", "HETERO:CPU,ORT"])

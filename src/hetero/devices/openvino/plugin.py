@@ -32,6 +32,8 @@ _PASSED_ON = (
     "INFERENCE_PRECISION_HINT",
     "ENABLE_CPU_PINNING",
     "EXECUTION_MODE_HINT",
+    "PERFORMANCE_HINT",
+    "PERFORMANCE_HINT_NUM_REQUESTS",
 )
 _BY_OPENVINO = "dynamic"  # INFERENCE_PRECISION_HINT: OpenVINO chooses
 _ONLY_CPU = ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING")
@@ -135,7 +137,7 @@ class OpenvinoPlugin(Plugin):
             raise_out_of_memory(error)
             self._refuse(model, name, refusals(self._core, model, device, {}), error)
             raise HeteroError(f"{name} failed to compile {model.name!r}: {backend.error_text(error)}") from error
-        properties = {**settings, "NETWORK_NAME": model.name}
+        properties = {**settings, "NETWORK_NAME": model.name, "NUM_STREAMS": _streams(settings, compiled)}
         named = {model.value_name(value): limit for value, limit in limits.items()}
         return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins, named, memory)
 
@@ -159,7 +161,7 @@ class OpenvinoPlugin(Plugin):
             raise WrongVersion(
                 f"{reader.label}: OpenVINO cannot import its blob on {device}: {backend.error_text(error)}"
             ) from error
-        properties = {**settings, "NETWORK_NAME": reader.name}
+        properties = {**settings, "NETWORK_NAME": reader.name, "NUM_STREAMS": _streams(settings, compiled)}
         origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
         memory = self._memory(device)
         return OpenvinoModel(
@@ -203,7 +205,10 @@ class OpenvinoPlugin(Plugin):
         passed = {name: settings[name] for name in _PASSED_ON if device == "CPU" or name not in _ONLY_CPU}
         if settings["INFERENCE_PRECISION_HINT"] == _BY_OPENVINO:
             del passed["INFERENCE_PRECISION_HINT"]
-        passed["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
+        if _chooses_streams(settings):
+            del passed["NUM_STREAMS"]
+        else:
+            passed["NUM_STREAMS"] = max(1, settings["NUM_STREAMS"])
         passed["LOG_LEVEL"] = _LOG_LEVELS.get(settings["LOG_LEVEL"], "LOG_DEBUG")
         return {**passed, **settings["OPENVINO_CONFIG"]}
 
@@ -218,6 +223,18 @@ class OpenvinoPlugin(Plugin):
             f"{why[name]}",
             reasons,
         ) from cause
+
+
+def _chooses_streams(settings: Mapping[str, Any]) -> bool:
+    """Whether OpenVINO chooses the number of streams."""
+    return bool(settings["NUM_STREAMS"] == 0 and settings["PERFORMANCE_HINT"] == "THROUGHPUT")
+
+
+def _streams(settings: Mapping[str, Any], compiled: Any) -> int:
+    """The number of requests that OpenVINO runs in parallel."""
+    if _chooses_streams(settings):
+        return int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+    return max(1, int(settings["NUM_STREAMS"]))
 
 
 def create_plugin() -> OpenvinoPlugin:

@@ -81,6 +81,8 @@ class OrtPlugin(Plugin):
         "RANGE_FOR_STREAMS",
         "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
         "NUM_STREAMS",
+        "PERFORMANCE_HINT",
+        "PERFORMANCE_HINT_NUM_REQUESTS",
         "INFERENCE_NUM_THREADS",
         "DISABLE_TRANSFORMATIONS",
         Property("ORT_ALLOW_SPINNING", bool, False, doc="threads of a session also spin after a run, until the next"),
@@ -240,7 +242,7 @@ class OrtPlugin(Plugin):
         properties = {
             **settings,
             "NETWORK_NAME": model.name,
-            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": num_streams(settings),
+            "NUM_STREAMS": num_streams(settings),
         }
         return OrtModel(device, model, properties, source, session, counters, memory, share)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.machine import usable_processors
+from ...base.properties import streams_and_threads
 from ...errors import PropertyError, shown
 from ...model.constants import release_pages
 from . import backend
@@ -63,8 +64,8 @@ _SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
 
 
 def num_streams(settings: Mapping[str, Any]) -> int:
-    """``NUM_STREAMS``; 0 (chosen by the device) means 1."""
-    return max(1, int(settings["NUM_STREAMS"]))
+    """The number of requests that run in parallel, by ``NUM_STREAMS`` and ``PERFORMANCE_HINT``."""
+    return streams_and_threads(settings, usable_processors())[0]
 
 
 def session_options(settings: Mapping[str, Any], shares_arena: bool = False, in_integers: bool = True) -> Any:
