@@ -275,10 +275,14 @@ class Core(OtherNames):
                 available += [f"{name}.{id_}" for id_ in info.ids] if len(info.ids) > 1 else [name]
         return available
 
-    def devices(self) -> tuple[DeviceInfo, ...]:
-        """All known device names. If a device is not available, its entry has the reason and the remedy. Never raises,
-        even if a plugin fails."""
-        return self._registry.devices()
+    @explain_arguments
+    def devices(self, *devices: str) -> tuple[DeviceInfo, ...]:
+        """All known device names, or those of ``devices``, such as ``CPU``, ``ORT.CUDA`` or ``HETERO:FPGA,CPU`` for the
+        devices in the list. If a device is not available, its entry has the reason and the remedy, also if its plugin
+        fails. Raises `UnknownDevice` and `PropertyError` for ``devices``."""
+        parsed = [parse_device(device) for device in devices]
+        listed = [parse_device(entry) for device in parsed for entry in device.devices or (str(device),)]
+        return self._registry.devices(tuple(dict.fromkeys(device.name for device in listed)))
 
     @explain_arguments
     def get_property(self, device: str, name: str) -> Any:

@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .base.device_string import CONTROL_FLOW, LIST_DEVICES, is_device_name, name_of_provider
@@ -214,9 +214,13 @@ class Registry:
                 self._read_entry_points()
             return name in self._factories
 
-    def devices(self) -> tuple[DeviceInfo, ...]:
-        """Information about every device in `names`. Creates all plugins. Never raises."""
-        return tuple(self.device(name) for name in self.names())
+    def devices(self, names: Sequence[str] = ()) -> tuple[DeviceInfo, ...]:
+        """Information about the devices in ``names``, or about all, for which it creates all plugins. Raises only
+        `UnknownDevice`."""
+        for name in names:
+            if not self.knows(name):
+                raise UnknownDevice(_unknown(name, self.names()))
+        return tuple(self.device(name) for name in names or self.names())
 
     def device(self, name: str) -> DeviceInfo:
         """Information about one of `names`."""

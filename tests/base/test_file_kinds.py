@@ -105,6 +105,22 @@ def test_a_file_of_another_kind(name: str, tmp_path: Path) -> None:
         hetero.load(path)
 
 
+def test_weights_of_openvino(tmp_path: Path) -> None:
+    """They are raw numbers; the file beside them says what they are."""
+    weights, graph = tmp_path / "m.bin", tmp_path / "m.xml"
+    weights.write_bytes(np.arange(100, dtype=np.float32).tobytes())
+    with pytest.raises(hetero.ModelError) as alone:
+        hetero.Core().read_model(weights)
+    assert "OpenVINO" not in str(alone.value)
+    graph.write_bytes(b"<?xml version='1.0'?><html/>")
+    with pytest.raises(hetero.ModelError) as other:
+        hetero.Core().read_model(weights)
+    assert str(other.value) == str(alone.value)
+    graph.write_bytes(b'<?xml version="1.0"?><net name="x" version="11"/>')
+    with pytest.raises(hetero.ModelError, match="found the weights of an OpenVINO IR: use the ONNX file that it was"):
+        hetero.Core().read_model(weights)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_torch_writes(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -223,4 +223,21 @@ def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert choice.stated_shapes(ports("n")) == {"x": (2,)}
         assert choice.make(ports("n"))[0].array.shape == (2,)
         assert choice.make(ports(2))[0].array.shape == (2,)
-        assert len(read) == (1 if entry.endswith(".npz") else 2)  # a value is fitted to each shape
+        assert len(read) == 1
+
+
+def test_a_file_with_several_inputs_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "all.npz"
+    np.savez(path, a=np.float32([1, 2]), b=np.float32([3, 4]))
+    read: list[str] = []
+    load = np.load
+    monkeypatch.setattr(np, "load", lambda path, **options: read.append(path) or load(path, **options))
+    two = [*ports(2, name="a"), *ports(2, name="b")]
+    for entries in ((f"a={path}", f"b={path}"), (f"a={path}:b", f"b={path}:a")):
+        read.clear()
+        choice = InputChoice(entries)
+        assert choice.named_inputs(["a", "b"]) == {"a", "b"}
+        assert choice.stated_shapes(two) == {"a": (2,), "b": (2,)}
+        found = {entry.name: entry.array.tolist() for entry in choice.make(two)}
+        assert found == ({"a": [1, 2], "b": [3, 4]} if ":" not in entries[0][-3:] else {"a": [3, 4], "b": [1, 2]})
+        assert read == [str(path)]

@@ -12,7 +12,15 @@ import os
 import re
 import struct
 
-__all__ = ["MANIFEST_ENTRY", "describe_folder", "describe_kind", "expected", "is_exported", "other_than_text"]
+__all__ = [
+    "MANIFEST_ENTRY",
+    "describe_folder",
+    "describe_kind",
+    "describe_neighbor",
+    "expected",
+    "is_exported",
+    "other_than_text",
+]
 
 MANIFEST_ENTRY = "manifest.json"
 """The name of the first entry of an exported model, which is a ZIP archive."""
@@ -25,6 +33,7 @@ _LONGEST_NAME = 100
 
 _EXPORT_TORCH = "export the model with torch.onnx.export(model, inputs, 'model.onnx')"
 _KERAS = "load it with keras.models.load_model, and convert it with model.export('model.onnx', format='onnx')"
+_OPENVINO_IR = ("an OpenVINO IR", "use the ONNX file that it was converted from")
 _TF2ONNX = "convert it with `python -m tf2onnx.convert {} --output model.onnx`"
 
 # First bytes, what the file is, and what to do. The order does not matter: no entry is the start of another.
@@ -92,6 +101,20 @@ def describe_kind(data: memoryview) -> tuple[str, str] | None:
     return _pickle_kind(data, head) or _text_kind(head) or _other_kind(data, head)
 
 
+def describe_neighbor(path: str) -> tuple[str, str] | None:
+    """The kind of a file that has nothing to recognize it by, and the remedy, from a file beside it; None if there is
+    none. The weights of an OpenVINO IR are raw numbers beside its .xml file."""
+    stem, end = os.path.splitext(path)
+    neighbor = f"{stem}.xml"
+    if end.lower() != ".bin" or not os.path.isfile(neighbor):
+        return None
+    with contextlib.suppress(OSError), open(neighbor, "rb") as stream:
+        kind = _text_kind(stream.read(_HEAD))
+        if kind == _OPENVINO_IR:
+            return f"the weights of {kind[0]}", kind[1]
+    return None
+
+
 def expected(what: str, found: tuple[str, str]) -> str:
     """The message for a file of another kind, from `describe_kind`. ``what``: the expected kind."""
     return f"expected {what}, found {found[0]}: {found[1]}"
@@ -157,7 +180,7 @@ def _text_kind(head: bytes) -> tuple[str, str] | None:
     if text.startswith((b"<!doctype html", b"<html")):
         return "an HTML page", "download the file again, from its direct address"
     if text.startswith((b"<?xml", b"<net")) and re.search(rb"<net\s", text):
-        return "an OpenVINO IR", "use the ONNX file that it was converted from"
+        return _OPENVINO_IR
     if _TEXT_MODEL.match(head):
         return "an ONNX model in a text format", "convert it with onnx.save(onnx.load(path), 'model.onnx')"
     if text.startswith(b"{") and b'"hetero-plan"' in text:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -66,30 +66,6 @@ class Target:
         return known if known is not None or self.port.shape is None else self.port.shape[axis]
 
 
-def value_of(text: str, target: Target, images: ImageOptions, where: str) -> tuple[NDArray[Any], str]:
-    """The array that ``NAME=text`` gives to an input, and its source: a path, or ``given``.
-
-    ``text``: the path of a NumPy file, ``FILE.npz:KEY``, a text file of numbers, an image, or a number, a list of
-    numbers, or text for an input of strings. An existing file is never taken for a value. Raises `click.UsageError` for
-    a value that does not fit, and `Failure` for a file that cannot be read.
-    """
-    path, key = _split_key(text)
-    if path.lower().endswith(_NUMPY):
-        return _from_numpy(path, key, target.port.name, where), text
-    if is_image(text):
-        return load_image(text, target.port, target.shape, images, where), text
-    if text.lower().endswith(_TEXT):
-        array, note = _from_text(text)
-        return target.fitted(array, where, note=note), text
-    if os.path.exists(text):
-        known = ", ".join((*_NUMPY, *_TEXT))
-        raise click.UsageError(f"{where}: expected an image, or a file whose name ends in {known}")
-    dtype = target.port.dtype
-    if dtype is not None and dtype.hasobject:
-        return target.fitted(np.array(_strings(text), object), where, fill=True), "given"
-    return target.fitted(_from_literal(text, where), where, fill=True), "given"
-
-
 def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
     """A .npy file, or the arrays of a .npz file by name. Raises `Failure`."""
     try:
@@ -110,14 +86,41 @@ def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
         raise Failure(f"cannot read {path} as a .npy or .npz file: {trouble}") from error
 
 
+def value_of(
+    text: str, target: Target, images: ImageOptions, where: str, load: Callable[[str], Any] = load_arrays
+) -> tuple[NDArray[Any], str]:
+    """The array that ``NAME=text`` gives to an input, and its source: a path, or ``given``.
+
+    ``text``: the path of a NumPy file, ``FILE.npz:KEY``, a text file of numbers, an image, or a number, a list of
+    numbers, or text for an input of strings. An existing file is never taken for a value. ``load``: `load_arrays`, or a
+    function that keeps its results. Raises `click.UsageError` for
+    a value that does not fit, and `Failure` for a file that cannot be read.
+    """
+    path, key = _split_key(text)
+    if path.lower().endswith(_NUMPY):
+        return _from_numpy(load(path), path, key, target.port.name, where), text
+    if is_image(text):
+        return load_image(text, target.port, target.shape, images, where), text
+    if text.lower().endswith(_TEXT):
+        array, note = _from_text(text)
+        return target.fitted(array, where, note=note), text
+    if os.path.exists(text):
+        known = ", ".join((*_NUMPY, *_TEXT))
+        raise click.UsageError(f"{where}: expected an image, or a file whose name ends in {known}")
+    dtype = target.port.dtype
+    if dtype is not None and dtype.hasobject:
+        return target.fitted(np.array(_strings(text), object), where, fill=True), "given"
+    return target.fitted(_from_literal(text, where), where, fill=True), "given"
+
+
 def _split_key(text: str) -> tuple[str, str | None]:
     """``FILE.npz:KEY`` as two parts. The key may hold colons. A file of that whole name takes precedence."""
     parts = _WITH_KEY.fullmatch(text)
     return (text, None) if parts is None or os.path.exists(text) else (parts[1], parts[2])
 
 
-def _from_numpy(path: str, key: str | None, name: str, where: str) -> NDArray[Any]:
-    loaded = load_arrays(path)
+def _from_numpy(loaded: Any, path: str, key: str | None, name: str, where: str) -> NDArray[Any]:
+    """The array for the input ``name``. ``loaded``: what `load_arrays` returned for ``path``."""
     if isinstance(loaded, np.ndarray):
         return loaded
     if key is None:

@@ -115,7 +115,7 @@ class InputChoice:
             if name is not None:
                 found.add(name)
             elif value.lower().endswith(".npz"):
-                found.update(known_name(key, names, f"--input {value}") for key in self._once(_arrays_of, value))
+                found.update(known_name(key, names, f"--input {value}") for key in self._arrays_of(value))
         return found
 
     def _once(self, read: Callable[..., Any], *arguments: Any, key: Hashable = None) -> Any:
@@ -124,6 +124,18 @@ class InputChoice:
         if key not in self._read_before:
             self._read_before[key] = read(*arguments)
         return self._read_before[key]
+
+    def _load_arrays(self, path: str) -> Any:
+        """`load_arrays`, which reads a file once even if several inputs are in it."""
+        return self._once(load_arrays, path)
+
+    def _arrays_of(self, path: str) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a .npz file by name. Raises `click.UsageError` if it has none."""
+        loaded = self._load_arrays(path)
+        if not isinstance(loaded, Mapping) or not loaded:
+            found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
+            raise click.UsageError(f"--input {path}: expected arrays by name, found {found}")
+        return loaded
 
     def _stated(self, ports: Sequence[Port]) -> _Stated:
         """Parses the options."""
@@ -160,13 +172,14 @@ class InputChoice:
         for entry in self.inputs:
             name, value = _named(entry, names, "--input")
             if name is None and value.lower().endswith(".npz"):
-                for key, array in self._once(_arrays_of, value).items():
+                for key, array in self._arrays_of(value).items():
                     put(known_name(key, names, f"--input {value}"), array, value)
                 continue
             port = by_name[only_name(name, names, f"--input {entry}")]
             target = Target(port, expected_sizes(port, symbols))
             where = f"--input {entry}"
-            put(port.name, *self._once(value_of, value, target, images, where, key=(where, port.dtype, target.shape)))
+            key = where, port.dtype, target.shape
+            put(port.name, *self._once(value_of, value, target, images, where, self._load_arrays, key=key))
         unused = images.given()
         if unused and not any(is_image(source) for _, source in arrays.values()):
             raise click.UsageError(f"{unused[0]}: no input is an image: give one with -i, such as -i photo.jpg")
@@ -217,15 +230,6 @@ def _open_sizes(port: Port, symbols: Mapping[str, int]) -> list[str]:
     ]
     first = {name for axis, name in named if axis == 0}
     return [name for axis, name in named if axis and name not in symbols and name not in first]
-
-
-def _arrays_of(path: str) -> Mapping[str, NDArray[Any]]:
-    """The arrays of a .npz file by name. Raises `click.UsageError` if it has none."""
-    loaded = load_arrays(path)
-    if not isinstance(loaded, Mapping) or not loaded:
-        found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
-        raise click.UsageError(f"--input {path}: expected arrays by name, found {found}")
-    return loaded
 
 
 def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:

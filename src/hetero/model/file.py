@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import NodeKeys, OnnxIndex, WireError, read_fields, read_varints
-from ..base.file_kinds import describe_kind, expected
+from ..base.file_kinds import describe_kind, describe_neighbor, expected
 from ..errors import ModelError, ModelTooLarge
 from .external import find_locations
 
@@ -102,7 +102,7 @@ class ModelFile:
         try:
             self.index = OnnxIndex(data, _HASH_KEY)
         except WireError as error:
-            other = describe_kind(data)
+            other = describe_kind(data) or (None if path is None else describe_neighbor(path))
             if other is not None:
                 raise self.error(expected("an ONNX file", other)) from error
             may_be_truncated = str(error).startswith("the model: ") and "there is no graph" not in str(error)

@@ -34,6 +34,33 @@ def test_devices(hetero: Invoke, hetero_json: Json) -> None:
     assert "2 Tflop/s, 50 GB/s, link 8 GB/s" in line
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["FPGA"], ["FPGA"]),
+        (["TEMPLATE", "CPU.0"], ["TEMPLATE", "CPU"]),
+        (["HETERO:FPGA,CPU", "CPU"], ["FPGA", "CPU"]),
+        (["FPGA,CPU"], ["FPGA", "CPU"]),
+        (["HETERO"], ["HETERO"]),
+    ],
+)
+def test_some_devices(hetero_json: Json, given: list[str], expected: list[str]) -> None:
+    assert [entry["name"] for entry in hetero_json("devices", *given)["devices"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("FPGB", "unknown device 'FPGB' (did you mean FPGA?)"),
+        ("GPU", "unknown device 'GPU'"),
+        ("HETERO:FPGB,CPU", "unknown device 'FPGB' (did you mean FPGA?)"),
+        ("CPU:0", "an id follows a dot, as in 'CPU.0'"),
+    ],
+)
+def test_unknown_names(hetero: Invoke, given: str, says: str) -> None:
+    assert says in hetero("devices", given, code=1).stderr
+
+
 def test_speeds_are_measured(hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of devices that are neither simulated nor lists; one that cannot be measured keeps its speed."""
     measured = []

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..completing import complete_device
 from ..options import json_option, new_command
 from ..planning import Planning, profile_option
 
@@ -22,21 +23,23 @@ _LISTS = {
 }
 
 
-@new_command("devices --measure")
+@new_command("devices CPU FPGA --measure")
+@click.argument("names", metavar="[DEVICE]...", nargs=-1, shell_complete=complete_device)
 @profile_option
 @click.option("--measure", "measured", is_flag=True, help="Measure the speed of devices, a few seconds for each.")
 @json_option
-def command(profiles: tuple[str, ...], measured: bool, as_json: bool) -> None:
-    """List devices, with the reason if one is unavailable.
+def command(names: tuple[str, ...], profiles: tuple[str, ...], measured: bool, as_json: bool) -> None:
+    """List devices, or those that are named, with the reason if one is unavailable.
 
     Devices are provided by hetero, by plugin packages and by profiles. For an unavailable device, the reason says what
     to install. Speeds are those that profiles state, unless they are measured.
     """
+    from ...base.device_string import with_list_device
     from ..session import core_with
     from ..text import print_json, print_table
 
     core = core_with(Planning(profiles=profiles))
-    infos = core.devices()
+    infos = core.devices(*map(with_list_device, names))
     if measured:
         infos = tuple(map(functools.partial(_measured, core), infos))
     devices = [_described(core, info) for info in infos]
