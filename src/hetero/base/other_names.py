@@ -64,9 +64,11 @@ OF_PROPERTIES: Mapping[str, str] = {
 """Property of OpenVINO or onnxruntime that no device of hetero has -> what to do."""
 
 
-def of_properties(name: str) -> str | None:
+def of_properties(name: object) -> str | None:
     """What to do in place of setting or reading a property of another library; None if it is not known."""
-    return OF_PROPERTIES.get(name) or (_OPENVINO_CONFIG if name.startswith(("GPU_", "NPU_")) else None)
+    if isinstance(name, str) and name.startswith(("GPU_", "NPU_")):
+        return _OPENVINO_CONFIG
+    return OF_PROPERTIES.get(name) if isinstance(name, str) else None
 
 
 OF_MODULE: Mapping[str, str] = {

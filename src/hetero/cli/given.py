@@ -21,7 +21,10 @@ from ..model.types import Port
 from .group import Failure
 from .images import ImageOptions, is_image, load_image
 
-__all__ = ["Target", "expected_sizes", "load_arrays", "value_of"]
+__all__ = ["Loaded", "Target", "expected_sizes", "load_arrays", "value_of"]
+
+Loaded = NDArray[Any] | Mapping[str, NDArray[Any]]
+"""The array of a .npy file, or the arrays of a .npz file by name."""
 
 _NUMPY = (".npy", ".npz")
 _TEXT = (".txt", ".csv", ".tsv")
@@ -66,7 +69,7 @@ class Target:
         return known if known is not None or self.port.shape is None else self.port.shape[axis]
 
 
-def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
+def load_arrays(path: str) -> Loaded:
     """A .npy file, or the arrays of a .npz file by name. Raises `Failure`."""
     try:
         if os.path.isfile(path) and not os.path.getsize(path):
@@ -87,7 +90,7 @@ def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
 
 
 def value_of(
-    text: str, target: Target, images: ImageOptions, where: str, load: Callable[[str], Any] = load_arrays
+    text: str, target: Target, images: ImageOptions, where: str, load: Callable[[str], Loaded] = load_arrays
 ) -> tuple[NDArray[Any], str]:
     """The array that ``NAME=text`` gives to an input, and its source: a path, or ``given``.
 
@@ -119,7 +122,7 @@ def _split_key(text: str) -> tuple[str, str | None]:
     return (text, None) if parts is None or os.path.exists(text) else (parts[1], parts[2])
 
 
-def _from_numpy(loaded: Any, path: str, key: str | None, name: str, where: str) -> NDArray[Any]:
+def _from_numpy(loaded: Loaded, path: str, key: str | None, name: str, where: str) -> NDArray[Any]:
     """The array for the input ``name``. ``loaded``: what `load_arrays` returned for ``path``."""
     if isinstance(loaded, np.ndarray):
         return loaded

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.formatting import shape_text
 from ..model.types import Port
-from .given import Target, expected_sizes, load_arrays, value_of
+from .given import Loaded, Target, expected_sizes, load_arrays, value_of
 from .images import ImageOptions, is_image
 from .random_inputs import chosen_shape, random_array
 from .shapes import Dims, known_name, only_name, parse_dims, parse_shapes, sizes_of_symbols, with_dims
@@ -125,9 +125,10 @@ class InputChoice:
             self._read_before[key] = read(*arguments)
         return self._read_before[key]
 
-    def _load_arrays(self, path: str) -> Any:
+    def _load_arrays(self, path: str) -> Loaded:
         """`load_arrays`, which reads a file once even if several inputs are in it."""
-        return self._once(load_arrays, path)
+        loaded: Loaded = self._once(load_arrays, path)
+        return loaded
 
     def _arrays_of(self, path: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a .npz file by name. Raises `click.UsageError` if it has none."""
@@ -178,8 +179,8 @@ class InputChoice:
             port = by_name[only_name(name, names, f"--input {entry}")]
             target = Target(port, expected_sizes(port, symbols))
             where = f"--input {entry}"
-            key = where, port.dtype, target.shape
-            put(port.name, *self._once(value_of, value, target, images, where, self._load_arrays, key=key))
+            fitted_to = where, port.dtype, target.shape
+            put(port.name, *self._once(value_of, value, target, images, where, self._load_arrays, key=fitted_to))
         unused = images.given()
         if unused and not any(is_image(source) for _, source in arrays.values()):
             raise click.UsageError(f"{unused[0]}: no input is an image: give one with -i, such as -i photo.jpg")
