@@ -36,3 +36,23 @@ def test_difference_of_other_types() -> None:
     assert not difference("v", [np.zeros(2)], [], 1, 1).passes
     assert difference("v", None, None, 0, 0).passes
     assert difference("v", np.zeros((0, 2)), np.zeros((0, 2)), 0, 0).passes
+
+
+def test_lists_of_maps() -> None:
+    """As ZipMap returns them."""
+    rows = [{0: 0.25, 1: 0.75}, {0: 0.5, 1: 0.5}]
+    single = [{key: np.float32(value) for key, value in row.items()} for row in rows]
+    assert difference("v", rows, single, 0, 0).passes
+    moved = difference("v", [{0: 0.25, 1: 0.75}, {0: 0.5, 1: 0.6}], rows, 1e-3, 0)
+    assert moved.off == 1
+    assert moved.largest == pytest.approx(0.1)
+    assert moved.shape == (2, 2)
+    assert not difference("v", rows[:1], rows, 1, 1).passes
+    assert not difference("v", [], rows, 1, 1).passes
+    others = difference("v", [{"a": 0.25, "b": 0.75}] * 2, rows, 1, 1)
+    assert not others.passes
+    assert "expected" in others.verdict
+    assert difference("v", [{0: "a"}], [{0: "a"}], 0, 0).passes  # not numbers
+    assert not difference("v", [{0: "a"}], [{0: "b"}], 1, 1).passes
+    assert not difference("v", [{0: 1.0}, {1: 1.0}], [{0: 1.0}, {1: 2.0}], 1, 1).passes
+    assert not difference("v", {0: 1.0}, None, 1, 1).passes

@@ -42,3 +42,16 @@ def test_saved_arrays_keep_their_values(tmp_path: Path) -> None:
     assert loaded["seq.2"].tolist() == [0, 1]
     assert loaded["four"].tolist() == [1, -2]
     assert loaded["half"].dtype == np.float16
+
+
+def test_maps(tmp_path: Path) -> None:
+    """As ZipMap returns them: an array with a row for each map, and the keys."""
+    rows = [{"cat": 0.25, "dog": 0.75}, {"cat": 0.5, "dog": 0.5}]
+    found = summary(rows)
+    assert (found["kind"], found["dtype"], found["shape"], found["max"]) == ("maps", None, [2, 2], 0.75)
+    called = save_arrays(str(tmp_path / "o.npz"), Outputs({"scores": 0}, [rows]))
+    assert called == {"scores": "scores"}
+    loaded = np.load(tmp_path / "o.npz")
+    assert loaded["scores"].tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert loaded["scores.keys"].tolist() == ["cat", "dog"]
+    assert repr(Outputs({"scores": 0}, [rows])) == "Outputs({'scores': 2 maps})"

@@ -97,6 +97,18 @@ def test_sizes_from_options_count() -> None:
         made("1,2,3", of, shapes=["2x2"])
 
 
+def test_a_row_for_one_unknown_size() -> None:
+    """The columns of scikit-learn's models have the shape [?, 1]."""
+    assert made("25,30,35", ports(None, 1)).tolist() == [[25], [30], [35]]
+    assert made("1,2,3,4", ports("n", 2)).tolist() == [[1, 2], [3, 4]]
+    assert made("1,2", ports("n", 2)).tolist() == [[1, 2]]
+    assert made("1,2,3,4,5,6", ports(2, None)).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert made('["good", "bad"]', ports(None, 1, dtype=TensorProto.STRING)).tolist() == [["good"], ["bad"]]
+    assert made("1,2,3", ports(None, None)).shape == (1, 3)  # two unknown sizes
+    with pytest.raises(click.UsageError, match=r"has the shape \[n, 0\], found \[3\]"):
+        made("1,2,3", ports("n", 0))
+
+
 def test_text_of_strings() -> None:
     of = ports(None, dtype=TensorProto.STRING)
     assert made("hello world", of).tolist() == ["hello world"]

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import shown
+from .maps import table_of_maps
+
 __all__ = ["Difference", "difference"]
 
 _INF = math.inf
@@ -52,8 +55,16 @@ class Difference:
 def difference(
     name: str, found: Any, expected: Any, rtol: float, atol: float, subgraph: int | None = None
 ) -> Difference:
-    """Compares two results, arrays or sequences of them. Elements pass if |Δ| ≤ atol + rtol · |expected|, if both are
-    NaN, or if they are equal. Non-float values must match exactly."""
+    """Compares two results: arrays, sequences of them, or lists of maps from keys to numbers. Elements pass if |Δ| ≤
+    atol + rtol · |expected|, if both are NaN, or if they are equal. Non-float values must match exactly."""
+    table, expected_table = table_of_maps(found), table_of_maps(expected)
+    if table is not None and expected_table is not None and table[0] == expected_table[0]:
+        found, expected = table[1], expected_table[1]
+    if not all(isinstance(value, (np.ndarray, list)) or value is None for value in (found, expected)):
+        is_equal = bool(found == expected)
+        off, least = (0, 0.0) if is_equal else (1, _INF)
+        verdict = "equal" if is_equal else f"is {shown(found)}, expected {shown(expected)}"
+        return Difference(name, None, None, least, least, off, least, least, verdict, subgraph)
     if not isinstance(found, np.ndarray) or not isinstance(expected, np.ndarray):
         return _of_sequences(name, found, expected, rtol, atol, subgraph)
     dtype, shape = str(expected.dtype), expected.shape

@@ -10,21 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import atomic_file
+from ..base.maps import table_of_maps
 from ..plugin.tensor import Outputs
 from .outfile import writing
 
-__all__ = ["save_arrays", "summary"]
+__all__ = ["dtype_name", "save_arrays", "summary"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")  # names that no unpacking tool interprets as a path
 
 
 def summary(value: Any) -> dict[str, Any]:
-    """``kind`` (tensor, sequence, none), ``length`` of a sequence, ``dtype``, ``shape``, ``min``, ``mean``, ``max`` of
-    the finite elements, and the number of ``nan`` and ``inf`` elements; None where not applicable."""
+    """``kind`` (tensor, sequence, maps, none), ``length`` of a sequence, ``dtype``, ``shape``, ``min``, ``mean``,
+    ``max`` of the finite elements, and the number of ``nan`` and ``inf`` elements; None where not applicable. For maps,
+    the fields are those of a tensor of their values, with a row for each map."""
     empty = dict.fromkeys(("length", "dtype", "shape", "min", "mean", "max", "nan", "inf"))
+    table = table_of_maps(value)
+    if table is not None:
+        return {**summary(table[1]), "kind": "maps", "dtype": None}
     if not isinstance(value, np.ndarray):
         return {"kind": "none", **empty} if value is None else {"kind": "sequence", **empty, "length": len(value)}
-    fields = {"kind": "tensor", **empty, "dtype": _dtype_name(value), "shape": list(value.shape)}
+    fields = {"kind": "tensor", **empty, "dtype": dtype_name(value), "shape": list(value.shape)}
     if value.dtype.hasobject or value.dtype.kind in "USc":
         return fields
     numbers = value.astype(np.float64) if value.dtype.kind not in "biu" else value
@@ -36,13 +41,15 @@ def summary(value: Any) -> dict[str, Any]:
     return fields | {"nan": int(np.isnan(numbers).sum()), "inf": int(np.isinf(numbers).sum())}
 
 
-def _dtype_name(value: NDArray[Any]) -> str:
+def dtype_name(value: NDArray[Any]) -> str:
+    """The element type, for output: ``string`` for arrays of objects, which hold strings."""
     return "string" if value.dtype.hasobject else str(value.dtype)
 
 
 def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
     """Writes an ``.npz`` file, completely or not at all. Returns the name of each output in the file: its own name if
     that is a valid file name, else ``output_`` and its number. Types that NumPy lacks are written as float32 or int8.
+    Maps are written as an array of their values, with a row for each map, and ``NAME.keys``, an array of their keys.
 
     Raises `Failure` if it cannot be written.
     """
@@ -51,7 +58,10 @@ def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
     for position, (name, value) in enumerate(outputs.items()):
         key = name if _PLAIN.fullmatch(name) and len(name) < 200 else f"output_{position}"
         called[name] = key
-        if isinstance(value, np.ndarray):
+        table = table_of_maps(value)
+        if table is not None:
+            arrays |= {key: table[1], f"{key}.keys": np.array(table[0])}
+        elif isinstance(value, np.ndarray):
             arrays[key] = _storable(value)
         else:
             arrays |= {f"{key}.{i}": _storable(item) for i, item in enumerate(value or ()) if item is not None}

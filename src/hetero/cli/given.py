@@ -42,9 +42,10 @@ class Target:
 
     def fitted(self, array: NDArray[Any], where: str, *, fill: bool = False, note: str = "") -> NDArray[Any]:
         """``array`` with the element type of the input, and with the input's rank: axes of size 1 are added in front.
-        As many numbers as the input has elements, in a row or in rows as long as its last axis, are reshaped. With
-        ``fill``, a single number fills the shape. Raises `click.UsageError` if a number does not fit into the element
-        type, or the array into the shape, with ``note`` at the end."""
+        As many numbers as the input has elements, in a row or in rows as long as its last axis, are reshaped; a row of
+        numbers also if only one size is unknown, and the others divide their number. With ``fill``, a single number
+        fills the shape. Raises `click.UsageError` if a number does not fit into the element type, or the array into the
+        shape, with ``note`` at the end."""
         array = _converted(array, self.port, where)
         shape = self.shape
         if shape is None:
@@ -58,6 +59,9 @@ class Target:
         fitted = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
         sizes = zip(fitted.shape, shape, strict=False)
         if fitted.ndim != len(shape) or any(known is not None and size != known for size, known in sizes):
+            step = int(np.prod(known_sizes, dtype=object))
+            if array.ndim == 1 and len(known_sizes) == len(shape) - 1 and step and array.size % step == 0:
+                return array.reshape([-1 if size is None else size for size in shape])
             expected = shape_text([self._dim(axis) for axis in range(len(shape))])
             raise click.UsageError(
                 f"{where}: input {self.port.name!r} has the shape {expected}, found {shape_text(array.shape)}{note}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.formatting import shape_text
 from ..model.types import Port
+from .arrays import dtype_name
 from .given import Loaded, Target, expected_sizes, load_arrays, value_of
 from .images import ImageOptions, is_image
 from .random_inputs import chosen_shape, random_array
@@ -31,7 +32,7 @@ class Input:
 
     def as_json(self) -> dict[str, Any]:
         shape = list(self.array.shape) if isinstance(self.array, np.ndarray) else None
-        dtype = str(self.array.dtype) if isinstance(self.array, np.ndarray) else None
+        dtype = dtype_name(self.array) if isinstance(self.array, np.ndarray) else None
         return {"name": self.name, "dtype": dtype, "shape": shape, "source": self.source}
 
 

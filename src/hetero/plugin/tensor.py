@@ -404,5 +404,6 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, (np.ndarray, RemoteTensor)):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (list, tuple)):
-        return counted(len(value), "array")
+        are_maps = bool(value) and all(isinstance(item, Mapping) for item in value)
+        return counted(len(value), "map" if are_maps else "array")
     return "none" if value is None else type(value).__name__  # the caller's own object in `out`

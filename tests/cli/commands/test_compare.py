@@ -26,6 +26,26 @@ def test_agrees(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "The value passes" in hetero("compare", diamond_path, "-d", "TEMPLATE").stdout
 
 
+def test_maps(hetero: Invoke, hetero_json: Json, tmp_path: Path) -> None:
+    """ZipMap is the last node of most classifiers of scikit-learn."""
+    zip_map = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b", "c"])
+    kind = helper.make_map_type_proto(onnx.TensorProto.STRING, helper.make_tensor_type_proto(1, []))
+    graph = helper.make_graph(
+        [zip_map],
+        "classes",
+        [helper.make_tensor_value_info("x", 1, [2, 3])],
+        [helper.make_value_info("y", helper.make_sequence_type_proto(kind))],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    found = hetero_json("compare", tmp_path / "m.onnx", "-d", "CPU", "-d", "ORT")
+    assert found["passed"]
+    assert found["values"][0]["shape"] == [2, 3]
+    printed = hetero("run", tmp_path / "m.onnx", "--save", tmp_path / "o.npz").stdout
+    assert "y        maps    2x3" in printed
+    assert np.load(tmp_path / "o.npz")["y.keys"].tolist() == ["a", "b", "c"]
+
+
 def test_boundaries(hetero_json: Json, diamond_path: Path) -> None:
     found = hetero_json("compare", diamond_path, "-d", "HETERO:FPGA,CPU", "-d", "TEMPLATE", "--boundaries")
     core = library.Core()

@@ -94,6 +94,7 @@ def command(
 
 
 def _print(result: dict[str, Any]) -> None:
+    from ...base.formatting import counted as count_text
     from ...base.formatting import shape_text
     from ..text import print_line, print_table, shorten
 
@@ -111,7 +112,7 @@ def _print(result: dict[str, Any]) -> None:
         [
             (
                 shorten(entry["name"]),
-                entry["dtype"] or (entry["kind"] if entry["length"] is None else f"{entry['length']} arrays"),
+                entry["dtype"] or (entry["kind"] if entry["length"] is None else count_text(entry["length"], "array")),
                 "" if entry["shape"] is None else shape_text(entry["shape"], compact=True),
                 *("" if entry[key] is None else f"{entry[key]:.6g}" for key in ("min", "mean", "max")),
                 *("" if entry[key] is None else entry[key] for key in ("nan", "inf")),
