@@ -55,4 +55,5 @@ def test_lists_of_maps() -> None:
     assert difference("v", [{0: "a"}], [{0: "a"}], 0, 0).passes  # not numbers
     assert not difference("v", [{0: "a"}], [{0: "b"}], 1, 1).passes
     assert not difference("v", [{0: 1.0}, {1: 1.0}], [{0: 1.0}, {1: 2.0}], 1, 1).passes
-    assert not difference("v", {0: 1.0}, None, 1, 1).passes
+    for other in (None, np.zeros(2), [np.zeros(2)], {0: 2.0}):
+        assert not difference("v", {0: 1.0}, other, 1, 1).passes

@@ -16,7 +16,8 @@ def test_summary() -> None:
     found = summary(values)
     assert (found["min"], found["max"], found["nan"], found["inf"]) == (-3.0, 1.0, 1, 1)
     assert summary(np.array([np.nan]))["mean"] is None
-    assert summary(np.array(["a"], object))["dtype"] == "string"
+    for texts in (np.array(["a"], object), np.array(["a"]), np.array([b"a"])):
+        assert summary(texts)["dtype"] == "string"
     assert summary(np.array([True, False]))["mean"] == 0.5
     assert summary(np.zeros((0, 3)))["min"] is None
     assert summary([values, values]) == {**summary(None), "kind": "sequence", "length": 2}

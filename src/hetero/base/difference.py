@@ -61,7 +61,7 @@ def difference(
     if table is not None and expected_table is not None and table[0] == expected_table[0]:
         found, expected = table[1], expected_table[1]
     if not all(isinstance(value, (np.ndarray, list)) or value is None for value in (found, expected)):
-        is_equal = bool(found == expected)
+        is_equal = type(found) is type(expected) and bool(found == expected)
         off, least = (0, 0.0) if is_equal else (1, _INF)
         verdict = "equal" if is_equal else f"is {shown(found)}, expected {shown(expected)}"
         return Difference(name, None, None, least, least, off, least, least, verdict, subgraph)

@@ -42,8 +42,8 @@ def summary(value: Any) -> dict[str, Any]:
 
 
 def dtype_name(value: NDArray[Any]) -> str:
-    """The element type, for output: ``string`` for arrays of objects, which hold strings."""
-    return "string" if value.dtype.hasobject else str(value.dtype)
+    """The element type, for output: ``string`` for texts, which are also arrays of objects."""
+    return "string" if value.dtype.hasobject or value.dtype.kind in "US" else str(value.dtype)
 
 
 def save_arrays(path: str, outputs: Outputs) -> dict[str, str]:
