@@ -26,6 +26,7 @@ from hetero.plugin.profile import Profile
 from lost_workers import LostWorkers
 from model_zoo import light, make_model, minilm
 from report_cases import HOSTILE_NAMES, chain
+from spread import spread
 
 # Each run draws other examples. `pytest --hypothesis-profile long` draws more.
 hypothesis.settings.register_profile("short", max_examples=30, deadline=None)
@@ -85,6 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, one
     long test, ONNX's node tests, or all tests of RAY, whose clusters would meet each other."""
+    if not any("::" in argument for argument in config.args):  # a test that is named runs whole
+        spread(items)
     if "exhaustive" not in (config.option.markexpr or ""):
         exhaustive = [item for item in items if item.get_closest_marker("exhaustive")]
         if exhaustive:

@@ -18,7 +18,6 @@ import pytest
 from onnx import helper, numpy_helper
 
 from fuzz.differential import Case, differences
-from spread import spread
 
 Sizes = Mapping[str, int]
 CALLS = 3  # of each size
@@ -265,7 +264,9 @@ def windows() -> Iterator[tuple[str, tuple[str, ...]]]:
 FILTERS = [(3, 4, 1), (4, 4, 4), (4, 8, 2), (16, 16, 1)]  # channels, filters, groups
 
 
-@pytest.mark.parametrize(("window", "filters"), spread(4, list(windows())[::2], FILTERS))
+@pytest.mark.spread(4)
+@pytest.mark.parametrize("window", list(windows())[::2])
+@pytest.mark.parametrize("filters", FILTERS)
 def test_convolutions_at_their_limits(window: tuple[str, tuple[str, ...]], filters: tuple[int, int, int]) -> None:
     attributes, judges = window
     channels, outputs, group = filters

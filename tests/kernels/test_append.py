@@ -9,6 +9,8 @@ from hetero import _kernels, _program
 from hetero._workspace import Workspace
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int16", "float64", "bool"])
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("arg_extreme")
 
 

@@ -9,6 +9,8 @@ import pytest
 from hetero import _kernels
 from kernel_arrays import FLOATS, NUMERIC, random_array
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("cast")
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from kernel_arrays import numbered
 
+pytestmark = pytest.mark.spread(2)
+
 
 @given(data=st.data())
 def test_concat(data: st.DataObject) -> None:

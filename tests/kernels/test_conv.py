@@ -18,6 +18,8 @@ from hetero.errors import InferenceError
 from kernel_arrays import normal
 from plain_convolution import ACTIVATIONS, naive
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("conv", "pack_b")
 Array = np.ndarray[Any, Any]
 

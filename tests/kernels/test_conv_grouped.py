@@ -14,6 +14,8 @@ from kernel_arrays import normal
 from packed_convolution import Array, check, conv
 from plain_convolution import ACTIVATIONS, naive
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("conv")
 CASES = {  # x, w, group, strides, dilations, pads before, pads after
     "16 channels, 14x14": ((2, 48, 14, 14), (48, 16, 3, 3), 3, (1, 1), (1, 1), (1, 1), (1, 1)),

@@ -15,6 +15,8 @@ from kernel_arrays import normal
 from packed_convolution import Array, check, conv
 from plain_convolution import ACTIVATIONS, naive
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("conv")
 
 CASES = {  # x, w, group, strides, dilations, pads before, pads after; each has much padding

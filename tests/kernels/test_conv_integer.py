@@ -14,6 +14,8 @@ from hetero._sizes import ask
 from hetero.errors import InferenceError
 from kernel_arrays import exact_offsets, random_bytes, requantized
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("conv_integer", "depthwise_integer", "pack_depthwise", "pack_filters", "pack_pixels")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]

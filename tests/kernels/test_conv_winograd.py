@@ -16,6 +16,8 @@ from hetero.errors import InferenceError
 from packed_convolution import after_activation, followed
 from plain_convolution import ACTIVATIONS, naive
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("conv", "pack_winograd")
 Array = np.ndarray[Any, Any]
 # Rounding of the transforms, as a part of ``size``.

@@ -13,6 +13,8 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import numbered
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("copy_strided")
 DTYPES = ["uint8", "float16", "float32", "int64"]
 

@@ -7,6 +7,8 @@ import pytest
 
 from hetero import _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("cumsum", "cumprod")
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from hetero import InferenceError, _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 

@@ -11,6 +11,8 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import numbered
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("gather", "gather_elements", "gather_nd")
 DTYPES = ["uint8", "float16", "float32", "int64"]
 

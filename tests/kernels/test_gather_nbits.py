@@ -8,6 +8,8 @@ import pytest
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("gather_nbits")
 F32 = np.dtype(np.float32)
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("gemm", "matmul", "pack_b")
 CLIP, RELU, SIGMOID = 2, 1, 8
 Array = np.ndarray[Any, Any]
@@ -165,6 +167,7 @@ def test_matmul_batches(variant: str, packed: bool, a_batch: tuple[int, ...], b_
     assert_close(found, expected, k)
 
 
+@pytest.mark.spread(1)  # each is a kernel
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["float64", "int32", "uint32", "int64", "uint64"])
 def test_other_types(variant: str, dtype: str) -> None:

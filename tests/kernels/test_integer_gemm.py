@@ -13,6 +13,8 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import exact_offsets, random_bytes, requantized
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("matmul_integer", "pack_quads")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]

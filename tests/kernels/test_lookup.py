@@ -7,6 +7,8 @@ import pytest
 
 from hetero import _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 
 @pytest.mark.parametrize("variant", _kernels.variants("lookup"))
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1000])

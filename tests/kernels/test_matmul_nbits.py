@@ -11,6 +11,8 @@ from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("matmul_nbits", "matmul_nbits_bytes", "pack_nbits")
 Array = np.ndarray[Any, Any]
 SHAPES = [  # m, n, k, block

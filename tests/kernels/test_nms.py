@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import hetero
 from hetero import _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("nms")
 
 

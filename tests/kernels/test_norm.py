@@ -12,6 +12,8 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import normal
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("batch_norm", "layer_norm", "lrn")
 WIDTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 129, 768]
 Array = np.ndarray[Any, Any]

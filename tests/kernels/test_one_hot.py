@@ -7,6 +7,8 @@ import pytest
 
 from hetero import InferenceError, _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 F32 = np.dtype("float32")
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 CATEGORIES = {

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hetero import InferenceError, _kernels
 from hetero._sizes import ask
 
+pytestmark = pytest.mark.spread(2)
+
 
 @given(data=st.data())
 def test_phases(data: st.DataObject) -> None:

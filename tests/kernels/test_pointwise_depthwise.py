@@ -15,6 +15,8 @@ from kernel_arrays import normal
 from packed_convolution import Array
 from plain_convolution import ACTIVATIONS, naive
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("pointwise_depthwise")
 SCRATCH = (1 << 20) + (512 << 10)
 

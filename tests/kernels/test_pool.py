@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("max_pool", "average_pool", "max_pool_any", "lp_pool")
 Array = np.ndarray[Any, Any]
 

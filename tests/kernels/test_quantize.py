@@ -10,6 +10,8 @@ import pytest
 from hetero import _kernels
 from kernel_arrays import random_bytes, requantized
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("quantize", "dequantize", "dynamic_quantize", "requantize")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]
@@ -28,6 +30,7 @@ def test_sums_in_the_middle_of_two_integers(variant: str) -> None:
                 assert np.array_equal(found, requantized(x, np.array(factor, np.float32), np.array(zero)))
 
 
+@pytest.mark.spread(1)  # each is a kernel
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
 def test_quantize_rounds_halves_to_even_and_saturates(dtype: Any, variant: str) -> None:

@@ -17,6 +17,8 @@ from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("lstm", "gru", "rnn")
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": (2, 1, 1), "gru": (2, 1), "rnn": (1,)}  # sigmoid, tanh

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("reduce")
 Array = np.ndarray[Any, Any]
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from hetero import InferenceError, _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("resize_nearest", "resize_filter", "resize_outside")
 COORDINATES = ("HALF_PIXEL", "HALF_PIXEL_SYMMETRIC", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC")
 COORDINATES += ("TF_HALF_PIXEL", "TF_CROP")

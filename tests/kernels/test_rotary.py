@@ -11,6 +11,8 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import normal
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("rotary")
 Array = np.ndarray[Any, Any]
 

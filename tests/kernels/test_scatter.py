@@ -10,6 +10,8 @@ import pytest
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("scatter_elements", "scatter_nd")
 
 

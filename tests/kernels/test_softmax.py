@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from kernel_arrays import normal
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("softmax")
 WIDTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 65, 129, 768]
 Array = np.ndarray[Any, Any]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from hetero import InferenceError, _kernels
 
+pytestmark = pytest.mark.spread(2)
+
 Branch = tuple[np.ndarray | None, np.ndarray, tuple[int, ...]]  # weights, scale, position
 
 

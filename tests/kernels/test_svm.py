@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 

@@ -16,6 +16,8 @@ from kernel_arrays import normal
 from plain_convolution import naive
 from threads import in_threads
 
+pytestmark = pytest.mark.spread(2)
+
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
 
 

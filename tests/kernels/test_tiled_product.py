@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero._sizes import ask
 
+pytestmark = pytest.mark.spread(2)
+
 TILES = [variant for variant in _kernels.variants("gemm", "matmul", "conv") if variant.endswith("amx")]
 VARIANTS = _kernels.variants("gemm", "matmul", "conv")[-2 if TILES else -1 :]
 RELU = 1

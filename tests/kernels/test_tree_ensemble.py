@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 EQUAL, NAN_FIRST = _kernels.constant("TREE_EQUAL"), _kernels.constant("TREE_NAN_FIRST")
 SUM, AVERAGE, MIN, MAX = (_kernels.constant(f"TREE_{name}") for name in ("SUM", "AVERAGE", "MIN", "MAX"))
 Array = np.ndarray[Any, Any]

@@ -26,7 +26,6 @@ from hetero.devices.ort import backend, support
 from hetero.devices.ort.session import SessionSource
 from model_zoo import make_model
 from posing import Posing
-from spread import spread
 from template_runs import difference, node_tests, telling, value_of
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -625,7 +624,9 @@ np.save(sys.argv[4], found)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
-@pytest.mark.parametrize(("offset", "counted"), spread(2, [0, 1, 2], [False, True]))
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("counted", [False, True])
 def test_a_table_takes_no_memory_of_its_own(tmp_path: Path, offset: int, counted: bool) -> None:
     """64 MiB that only a Gather reads, at addresses that are aligned, odd and even."""
     table = np.arange(1 << 24, dtype=np.float32).reshape(1 << 18, 64)

@@ -11,7 +11,6 @@ import pytest
 from contrib_nodes import Array, check, floats, given, model_of, refusal, run
 from hetero import Core, InferenceError
 from onnxruntime_models import run_directly
-from spread import spread
 
 OP = "GroupQueryAttention"
 
@@ -43,7 +42,10 @@ def angles(size: int = 16, length: int = 64) -> dict[str, Array]:
 SIZES = [(1, 1, 5), (2, 1, 9), (1, 7, 0), (2, 6, 0), (1, 3, 4), (1, 1, 40)]
 
 
-@pytest.mark.parametrize(("sizes", "packed", "groups"), spread(2, SIZES, [False, True], [1, 2, 4]))
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
 def test_new_positions_after_a_past(sizes: tuple[int, int, int], packed: bool, groups: int) -> None:
     batch, steps, past = sizes
     common: dict[str, Any] = {"num_heads": 4, "kv_num_heads": groups, "outputs": 3, "constants": ("total",)}

@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, UnsupportedModel, _kernels
 from onnxruntime_models import run_directly
-from spread import spread
 
 # ---- MatMulNBits
 
@@ -22,7 +21,10 @@ from spread import spread
 SIZES = [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32), (1, 1, 16), (512, 33, 256), (300, 20, 128)]
 
 
-@pytest.mark.parametrize(("bits", "sizes", "level"), spread(2, [4, 8], SIZES, [None, 1, 4]))
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("level", [None, 1, 4])
 def test_matmul_nbits(bits: int, sizes: tuple[int, int, int], level: int | None) -> None:
     k, n, block = sizes
     random = np.random.default_rng(0)

@@ -13,7 +13,6 @@ import pytest
 from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, HeteroError, InferenceError
 from onnxruntime_models import MODELS, feeds, run_directly
-from spread import spread
 
 BYTES = ["uint8", "int8"]
 SHAPES = [(2, 3, 5), (1,), (7, 9), (0, 4), (2, 300)]
@@ -335,7 +334,9 @@ def test_concat(dtype: str) -> None:
 TYPES = [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")]
 
 
-@pytest.mark.parametrize(("types", "sizes"), spread(2, TYPES, [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)]))
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("sizes", [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)])
 def test_products(types: tuple[str, str], sizes: tuple[int, int, int]) -> None:
     (a_type, b_type), (m, k, n) = types, sizes
     a, b = numbers(a_type, m, k), weights(b_type, k, n, seed=1)
@@ -379,7 +380,10 @@ def test_weights_of_all_8_bits_are_exact(a_type: str, b_type: str) -> None:
 FLAGS = [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"transA": 1, "transB": 1}]
 
 
-@pytest.mark.parametrize(("types", "flags", "sizes"), spread(3, TYPES, FLAGS, [(3, 8, 5), (1, 1, 1), (4, 4, 4)]))
+@pytest.mark.spread(3)
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("sizes", [(3, 8, 5), (1, 1, 1), (4, 4, 4)])
 def test_gemm(types: tuple[str, str], flags: dict[str, Any], sizes: tuple[int, int, int]) -> None:
     (a_type, b_type), (m, k, n) = types, sizes
     a = numbers(a_type, *((k, m) if flags.get("transA") else (m, k)))

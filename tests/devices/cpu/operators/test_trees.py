@@ -11,7 +11,6 @@ from onnx import TensorProto, helper
 
 import hetero
 from hetero import Core
-from spread import spread
 from tree_ensembles import ml_model, on_cpu, on_onnxruntime, random_trees, with_open_columns
 
 Array = np.ndarray[Any, Any]
@@ -105,10 +104,10 @@ def test_leaves_without_a_weight(aggregate: str) -> None:
             compare(model, inputs(rng, 3, "float32"))
 
 
-@pytest.mark.parametrize(
-    ("classes", "dtype", "transform"),
-    spread(3, [3, 4, 17], ["float32", "float64", "int32", "int64"], list(TRANSFORMS)),
-)
+@pytest.mark.spread(3)
+@pytest.mark.parametrize("classes", [3, 4, 17])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("transform", list(TRANSFORMS))
 def test_many_classes(classes: int, dtype: str, transform: str) -> None:
     rng = np.random.default_rng(classes)
     nodes, leaves = random_trees(rng, 6, 4, 3, modes=ALL_MODES, tracks=True)
