@@ -26,8 +26,9 @@ def killed(name: str, times: int, **environment: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["export", "save", "split", "save_plan", "cache"])
-def test_files_after_a_kill(name: str) -> None:
-    told = killed(name, 20)
+@pytest.mark.parametrize("times", [10, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_files_after_a_kill(name: str, times: int) -> None:
+    told = killed(name, times)
     assert told.endswith(", 0 problems\n"), told
     assert "interrupted while writing" in told, "no kill interrupted it: the test tests nothing"
 

@@ -23,7 +23,7 @@ MANY_CALLS = ("sizes", "loops", "captures", "states")
 
 
 @pytest.mark.parametrize("kind", run.KINDS)
-@pytest.mark.parametrize("cases", [20, pytest.param(50, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("cases", [10, pytest.param(50, marks=pytest.mark.exhaustive)])
 def test_some_cases(kind: str, cases: int) -> None:
     tally, told = run.fuzz(kind, cases=cases // 5 if kind in MANY_CALLS else cases, seed=1)
     assert not told, told[0]
