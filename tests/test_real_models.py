@@ -58,6 +58,7 @@ def test_outputs_are_not_degenerate(name: str, expected: Callable[[str], dict[st
         assert main.max() < 0.9  # a softmax over 1000 classes that has not saturated
 
 
+@pytest.mark.spread(2)
 @pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")  # sizes are open
 @pytest.mark.parametrize("device", ["CPU", "HETERO:CPU,TEMPLATE", "HETERO:FPGA,CPU"])
 @pytest.mark.parametrize("name", MODELS)

@@ -50,6 +50,7 @@ def test_an_imported_model_gives_the_same_bits(core: hetero.Core, tmp_path: path
     assert bits(again(np.ones((3, 48), np.float32))) == bits(compiled(np.ones((3, 48), np.float32)))  # a new shape
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "HETERO:FPGA,CPU", "HETERO:CPU,TEMPLATE"])
 @pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")
 @pytest.mark.parametrize("name", ["minilm", "light_squeezenet", "silero_vad"])

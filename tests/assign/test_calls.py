@@ -370,6 +370,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("device", ["CPU", "HETERO:CPU,TEMPLATE"])
 def test_functions_that_expand_without_bound_are_refused_in_little_time(name: str, device: str) -> None:

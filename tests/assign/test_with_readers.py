@@ -266,6 +266,7 @@ def quantized(batch: int | str = 2) -> onnx.ModelProto:
     return make_model(nodes, {"x": (batch, 4)}, weights=weights)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     "config",
     [

@@ -33,11 +33,13 @@ def check(model: onnx.ModelProto, compiled: hetero.CompiledModel) -> None:
         assert distance.max() < 2e-6
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["ORT", "HETERO:CPU,ORT", "HETERO:ORT,CPU", "HETERO:TEMPLATE,ORT"])
 def test_runs(model: onnx.ModelProto, device: str) -> None:
     check(model, hetero.compile(model, device))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "HETERO:CPU,TEMPLATE"])
 def test_runs_or_is_refused_while_planning(model: onnx.ModelProto, device: str) -> None:
     core = hetero.Core()

@@ -228,6 +228,7 @@ BATCHES = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("dtype", "constant"),
     [("float", ""), ("float", "a"), ("float", "b"), ("double", ""), ("float16", "b"), ("int32", "")],
@@ -437,6 +438,7 @@ BODIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("body", BODIES)
 def test_element_types(dtype: str, body: str) -> None:

@@ -134,6 +134,7 @@ def harmless(make_model: Make) -> onnx.ModelProto:
     return make_model(nodes, outputs=[oh.make_tensor_value_info("y", 1, None)])
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("make", [needs_a_child, harmless])
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:FPGA,CPU", "MULTI:CPU,TEMPLATE"])
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), OSError(errno.ENOMEM, "no memory")])

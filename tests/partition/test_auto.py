@@ -168,6 +168,7 @@ def test_graphs_made_to_be_hard(make, evaluate):
         assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", ["random", "towers", "ladder", "loose_comb", "three_devices", "half_foreign"])
 @pytest.mark.parametrize("n", [60, 700, 12_000])
 def test_weights_never_cost_a_subgraph(kind, n, kinds):

@@ -45,6 +45,7 @@ def test_nothing_is_small_enough_left(dags):
                     assert not any(allowed[nodes, later].all() for later in range(number + 1, 3))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("limit", [1, 2, 5, 1000])
 def test_max_nodes(policy, limit, dags, evaluate):

@@ -157,6 +157,7 @@ def test_auto_takes_the_best_of_the_other_policies():
         assert (auto.num_subgraphs, auto.cut_edges) <= (linear.num_subgraphs, linear.cut_edges), number
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("weights", quality.WEIGHTS)
 @pytest.mark.parametrize("kind", graphs.KINDS)
 def test_no_twin_and_no_policy_is_better_than_auto(kind, weights):

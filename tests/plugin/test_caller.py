@@ -352,6 +352,7 @@ def test_exporting(
     np.testing.assert_array_equal(compiled(X)["y"], Y)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["BAD", "HETERO:BAD,CPU", "MULTI:BAD,CPU"])
 @pytest.mark.parametrize(
     ("how", "pattern"),

@@ -78,6 +78,7 @@ def cancelled_after(request: hetero.InferRequest, inputs: dict[str, np.ndarray],
     return least
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", ["Loop", "empty Loop", "Loop of functions", "Scan", "straight"])
 @pytest.mark.parametrize("device", ["TEMPLATE", "HETERO:TEMPLATE,CPU", "MULTI:TEMPLATE"])
 def test_template_is_cancelled(core: hetero.Core, kind: str, device: str) -> None:
@@ -134,6 +135,7 @@ def huge(kind: str) -> tuple[onnx.ModelProto, Callable[[int], dict[str, np.ndarr
     return proto, lambda work: {"x": floats(4000 * work, 1, 8)}
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["MatMul", "MatMul of float64", "packed MatMul", "Conv", "LSTM"])
 def test_one_huge_kernel_is_cancelled(core: hetero.Core, kind: str, threads: int) -> None:
@@ -233,6 +235,7 @@ LONG_WORK = {
 }
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("op", LONG_WORK)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_long_work_in_more_parts_gives_the_same_bits(core: hetero.Core, op: str, threads: int) -> None:

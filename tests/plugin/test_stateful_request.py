@@ -249,6 +249,7 @@ ALIASES = {
 }
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("device", [*DEVICES, "ISLAND"])
 @pytest.mark.parametrize("order", [["y", "s_out"], ["s_out", "y"]])
 @pytest.mark.parametrize("case", ALIASES)

@@ -41,6 +41,7 @@ def runner_of(core: hetero.Core, model: hetero.Model, pins: dict[str, str], hint
     return runner
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("hint", ["LATENCY", "THROUGHPUT"])
 @pytest.mark.parametrize("seed", range(6))
 def test_results_of_steps_with_one_memory(core: hetero.Core, seed: int, hint: str) -> None:

@@ -87,6 +87,7 @@ def attached(weights: SharedWeights, pool: SharedPool) -> dict[str, np.ndarray]:
     return attach_weights(request, [Descriptor(os.dup(file.number)) for file in weights.files], pool)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "ORT", "HETERO:CPU.0,CPU.1"])
 @pytest.mark.parametrize("source", ["file", "external", "bytes", "proto"])
 def test_results_are_those_of_this_process(core: hetero.Core, tmp_path: Path, source: str, device: str) -> None:

@@ -75,6 +75,7 @@ def test_bounds_never_exceed_the_optimum(cases):
     assert tight > cases / 6  # it improves on what each node takes by itself
 
 
+@pytest.mark.spread(2)
 @pytest.mark.usefixtures("size")
 @pytest.mark.parametrize("seed", range(12))
 def test_ranges_with_gaps(seed):

@@ -140,6 +140,7 @@ COSTS = {
 """Work of the nodes. 32-bit floats, by which ranks are sorted first, cannot hold some of it, or tell some apart."""
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("costs", COSTS)
 @pytest.mark.parametrize("seed", range(16))
 def test_list_scheduling_as_a_plain_one(seed, costs):

@@ -235,6 +235,7 @@ def chain(length: int, path: str) -> None:
     onnx.save(make_model(nodes, inputs={"p0": [16]}, outputs=(f"p{length}",)), path)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("bisected", [False, True])
 @pytest.mark.parametrize("faulty", [("relu3",), ("relu0",), ("relu9",), ("relu4", "relu7")])
 def test_the_first_node_that_diverges(

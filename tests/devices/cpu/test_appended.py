@@ -127,6 +127,7 @@ def rows(name: str, random: np.random.Generator, sizes: tuple[int, ...], count: 
     return random.standard_normal(shape, np.float32)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "HETERO:CPU"])
 @pytest.mark.parametrize("sizes", [(1, 2, 1, 4), (2, 3, 1, 5), (1, 1, 1, 1), (3, 1, 1, 2), (1, 4, 1, 4)])
 @pytest.mark.parametrize("name", BODIES)

@@ -315,6 +315,7 @@ def run(
     return compiled(given)[0]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", CASES)
 def test_nonsense_is_an_error_that_names_the_node(name: str, constant: bool) -> None:
@@ -340,6 +341,7 @@ INTEGER_DIVISIONS = {
 }
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", INTEGER_DIVISIONS)
@@ -388,6 +390,7 @@ def test_constants_divided_by_zero_where_no_run_comes_are_no_error(trips: int | 
     assert np.array_equal(compiled({"c": np.array(False)})["y"], wanted)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", DEFINED)
@@ -399,6 +402,7 @@ def test_extremes_have_defined_results(name: str, constant: bool, device: str) -
     assert np.array_equal(found, wanted, equal_nan=wanted.dtype.kind == "f")
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "OPENCL"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

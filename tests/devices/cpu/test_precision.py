@@ -45,6 +45,7 @@ def packed_bytes(model: Any) -> int:
     return sum(array.nbytes for _, array in model._plans.planner._packed.values())
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("hint", TYPES)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (300, 70), (513, 600)])
@@ -124,6 +125,7 @@ def test_unknown_precisions_are_refused() -> None:
     assert core.get_property("CPU", "INFERENCE_PRECISION_HINT") == "bf16"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hint", TOLERANCE)
 @pytest.mark.parametrize("name", ["light_resnet50", "minilm"])

@@ -263,6 +263,7 @@ def num_plans(text: str, calls: Sequence[Feeds]) -> int:
     return len(model._plans.segments())
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("options", ["", ", antialias = 1", ", exclude_outside = 1, antialias = 1"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners"])
@@ -473,6 +474,7 @@ def test_convolutions_whose_planes_change(dilation: int) -> None:
             np.testing.assert_array_equal(mine[0], answer(alone, feeds)[0])
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     "ids", ["0, 1, 2, 3, 4, 5", "0, 0, 0, 0, 0, 0", "5, -1, 3, 2, 2, 0", "0, 1, 2, 3, 4, 6", "0, 1, 2, 3, 9, 9"]
 )

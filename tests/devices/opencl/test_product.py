@@ -75,6 +75,7 @@ def check_kernel(tile: product.Tile, rng: np.random.Generator, dtype: Any, limit
     assert np.isnan(c).all()
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 2e-6), (np.float16, 2e-3)])
 @pytest.mark.parametrize("tile", [product.Tile(16, 32, 8, 1, 8), product.Tile(32, 16, 4, 8, 2)])
 def test_kernels(tile: product.Tile, dtype: Any, limit: float) -> None:
@@ -152,6 +153,7 @@ FOLLOWING = {
 }  # fmt: skip
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("case", FOLLOWING)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_elementwise_operators_after_a_product(core: hetero.Core, case: str, dtype: Any) -> None:
@@ -197,6 +199,7 @@ def test_shapes_after_a_product(core: hetero.Core, shapes: Any, kernels: int) ->
     assert len(kernels_of(core, model_of(nodes, inputs, outputs=["y"]), inputs, 1e-5)) == kernels
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("x", [(1, 16, 3, 4), (3, 16, 2, 3), (2, 16, 1, 1), (2, 16, 6)])
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_convolutions(core: hetero.Core, x: tuple[int, ...], is_wide: bool) -> None:
@@ -209,6 +212,7 @@ def test_convolutions(core: hetero.Core, x: tuple[int, ...], is_wide: bool) -> N
     assert (len(kernels_of(core, proto, inputs, 1e-4)) == 1) is not is_wide
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("attributes", [{}, {"alpha": 0.5}, {"beta": 2.0, "transB": 1}])
 @pytest.mark.parametrize("shape", [(6,), (1, 6), (4, 6), (4, 1), (1,)])
 def test_gemm(core: hetero.Core, attributes: dict[str, Any], shape: tuple[int, ...]) -> None:

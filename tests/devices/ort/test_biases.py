@@ -53,6 +53,7 @@ def found(model: onnx.ModelProto) -> bool:
     return has_bias_of_other_scale(model.SerializeToString(), {})
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("scale", [LEFT * RIGHT, LEFT * RIGHT * 2, RIGHT])
 @pytest.mark.parametrize("device", ["ORT", "HETERO:CPU,ORT"])

@@ -153,6 +153,7 @@ def test_nan_reaches_only_the_windows_of_a_dilated_convolution(
     np.testing.assert_allclose(_run("Conv", feeds, **attributes)[0], wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 @pytest.mark.parametrize(("least", "skips"), [(1, 0), (1, 3), (2, 1)])
 @pytest.mark.parametrize(

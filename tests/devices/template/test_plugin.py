@@ -1107,6 +1107,7 @@ def contradictory(node: tuple[str, str, dict[str, Any]], attributes: dict[str, A
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["TEMPLATE", "HETERO:CPU,TEMPLATE", "ORT", "HETERO:CPU,ORT", "OPENVINO"])
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictions_are_refused_when_compiling(name: str, device: str) -> None:

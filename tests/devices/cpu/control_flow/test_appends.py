@@ -54,6 +54,7 @@ ITEMS = {
 ITEMS["cut"] = "\n".join(sorted(ITEMS["cut"].split("\n"), key=lambda line: "Constant" not in line))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("concat", BODIES)
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("iterations", [0, 1, 2, 4, 20])

@@ -273,6 +273,7 @@ def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(HEAD + text)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("in_c", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_same_as_onnxruntime(case: str, in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ def node(op_type: str, inputs: str, output: str, **attributes: Any) -> onnx.Node
 INDICES = [(), (1,), (3,), (2, 3), (1, 1)]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("shape", INDICES)
 @pytest.mark.parametrize("rows", [1, 2, 9])

@@ -299,6 +299,7 @@ def test_linear_regressor(targets: int, transform: str) -> None:
             compare(model, batches(4, "float32"), PROBIT_ERROR)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("classes", [2, 3, 9])

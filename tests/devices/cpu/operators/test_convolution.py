@@ -88,6 +88,7 @@ def model_of(case: str, constant: bool) -> tuple[onnx.ModelProto, dict[str, np.n
     return model, {name: arrays[name] for name in given}
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_as_onnxruntime(case: str, constant: bool) -> None:
@@ -150,6 +151,7 @@ def test_products_of_padding_with_infinite_weights(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 / np.sqrt(variance))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("kernel", [(7, 1), (1, 7), (4, 1), (1, 4), (5, 5)])
 @pytest.mark.parametrize("group", [1, 2, 24])

@@ -38,6 +38,7 @@ def operands(directions: int, dtype: str, per_column: bool, steps: int = 4, batc
     }
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("per_column", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])

@@ -58,6 +58,7 @@ def test_transforms(data: st.DataObject) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 12, 61, 62, 67, 134, 400, 441, 509, 1000, 1024, 2003, 4096, 7919])
 @pytest.mark.parametrize("lines", [1, 3, 9])
 def test_lengths_of_all_kinds(length: int, lines: int) -> None:

@@ -372,6 +372,7 @@ def assert_only_packed(model: onnx.ModelProto, *sizes: tuple[int, ...], close: f
             np.testing.assert_allclose(mine, theirs, close, close * np.abs(theirs).max(initial=0))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 @pytest.mark.parametrize("with_zeros", [False, True])
 @pytest.mark.parametrize(
@@ -479,6 +480,7 @@ def test_a_dequantized_matrix_of_16_bits_is_not_kept() -> None:
 # ---- GatherBlockQuantized
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "uint8"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("indices", [(), (3,), (2, 3), (0,)])

@@ -43,6 +43,7 @@ def one_operand(x: Array, y_scale: float = 0.02, shift: int = 3) -> dict[str, Ar
     return {"x": x, "xs": scale(0.03), "xz": zero(dtype, -5), "ys": scale(y_scale), "yz": zero(dtype, shift)}
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [*BYTES, "uint16", "int16"])
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_conversions(dtype: str, axis: int | None) -> None:

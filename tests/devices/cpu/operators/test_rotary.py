@@ -55,6 +55,7 @@ def run(inputs: dict[str, Array], **attributes: Any) -> Array:
     return first
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("partial", [False, True])

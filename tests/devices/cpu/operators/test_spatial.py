@@ -250,6 +250,7 @@ def test_group_normalization(opset: int, groups: int) -> None:
 # ---- kernels
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("variant", _kernels.variants())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def compare(model: Any, xs: list[Array], rtol: float = 1e-5, atol: float = 1e-6)
     assert [len(array) for array in found] == [0] * len(found)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("tracks", [False, True])
 @pytest.mark.parametrize("mode", [*ALL_MODES, "all"])
@@ -73,6 +74,7 @@ def test_modes_and_missing_values(mode: str, tracks: bool, dtype: str) -> None:
     compare(model, inputs(rng, 4, dtype))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("base", [False, True])
 @pytest.mark.parametrize("targets", [1, 2, 5])
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
@@ -134,6 +136,7 @@ def test_ties_go_to_the_first_class(trees: int) -> None:
     compare(model, inputs(rng, 3, "float32"))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("base", [[], [0.25], [-0.5]])
 @pytest.mark.parametrize("low", [0.0, -2.0])
@@ -195,6 +198,7 @@ COMPARE = {"BRANCH_LEQ": operator.le, "BRANCH_LT": operator.lt, "BRANCH_GTE": op
            "BRANCH_EQ": operator.eq, "BRANCH_NEQ": operator.ne}  # fmt: skip
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("tracks", [0, 1])
 @pytest.mark.parametrize("mode", ALL_MODES)
@@ -419,6 +423,7 @@ def random_ensemble(rng: np.random.Generator, trees: int, targets: int, *, membe
     return attributes
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("aggregate", range(4))
 @pytest.mark.parametrize("members", [False, True])
 def test_ensemble_as_definition(aggregate: int, members: bool) -> None:

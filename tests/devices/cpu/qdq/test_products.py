@@ -224,6 +224,7 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("left", ["int16", "uint16"])
 @pytest.mark.parametrize("right", ["int8", "uint8"])
 @pytest.mark.parametrize("per_output", [False, True])
