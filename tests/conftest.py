@@ -29,7 +29,7 @@ from report_cases import HOSTILE_NAMES, chain
 from spread import spread
 
 # Each run draws other examples. `pytest --hypothesis-profile long` draws more.
-hypothesis.settings.register_profile("short", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("short", max_examples=20, deadline=None)
 hypothesis.settings.register_profile("long", max_examples=300, deadline=None)
 hypothesis.settings.load_profile("short")
 

@@ -27,14 +27,16 @@ def node_tests() -> list[Any]:
         return list(load_model_tests(kind="node"))
 
 
-def telling(cases: Iterable[Any]) -> list[Any]:
-    """The node tests that are the first with a number of operands, an attribute or an element type of an operator."""
+def telling(cases: Iterable[Any], *, by_type: bool = True) -> list[Any]:
+    """The node tests that are the first with a number of operands, an attribute or, unless ``by_type`` is false, with
+    these element types of an operator."""
     found, seen = [], set[tuple[Any, ...]]()
     for case in cases:
         types = tuple(port.type.tensor_type.elem_type for port in case.model.graph.input)
         shown: set[tuple[Any, ...]] = set()
         for node in case.model.graph.node:
-            shown |= {(node.op_type, len(node.input), len(node.output)), (node.op_type, "types", *types)}
+            shown |= {(node.op_type, len(node.input), len(node.output))}
+            shown |= {(node.op_type, "types", *types)} if by_type else set()
             shown |= {(node.op_type, attribute.name) for attribute in node.attribute}
         if shown - seen:
             seen |= shown

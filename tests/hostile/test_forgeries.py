@@ -15,10 +15,11 @@ from hostile.mutations import change_bytes, change_json, change_message, places_
 
 
 @pytest.mark.parametrize("kind", forgeries.KINDS)
-def test_some_forgeries(kind: str) -> None:
-    ended, problems = forgeries.fuzz(kind, seed=1, seconds=120, cases=2 * forgeries.EACH)
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_some_forgeries(kind: str, times: int) -> None:
+    ended, problems = forgeries.fuzz(kind, seed=1, seconds=120, cases=times * forgeries.EACH)
     assert not problems, problems[0]
-    assert ended.total() >= 2 * forgeries.EACH
+    assert ended.total() >= times * forgeries.EACH
 
 
 @pytest.mark.slow

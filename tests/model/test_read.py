@@ -14,6 +14,7 @@ from hypothesis import given
 from hetero.model.read import read_model
 from model.naive_reader import check
 from model.random_models import make_random_model, rewritten
+from template_runs import telling
 
 
 def wheel_models() -> list[pathlib.Path]:
@@ -34,13 +35,14 @@ def test_minilm(minilm: pathlib.Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_models_of_the_node_tests() -> None:
-    """Every model that onnx's own node tests are made of: all operators, nested graphs, sequences, optionals."""
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_models_of_the_node_tests(every: bool) -> None:
+    """Models that onnx's own node tests are made of: all operators, nested graphs, sequences, optionals."""
     from onnx.backend.test.case.node import collect_testcases
 
-    models = [case.model for case in collect_testcases(None) if case.model is not None]
-    assert len(models) > 1000
-    for model in models:
+    cases = [case for case in collect_testcases(None) if case.model is not None]
+    assert len(cases) > 1000
+    for model in (case.model for case in (cases if every else telling(cases, by_type=False))):
         check(read_model(model), model)
 
 

@@ -92,7 +92,7 @@ def element_types(case: Any) -> set[str]:
     ],
 )
 def test_node_tests_pass(devices: str, every: bool) -> None:
-    core, cases = Core(), node_tests() if every else telling(node_tests())
+    core, cases = Core(), node_tests() if every else telling(node_tests(), by_type=False)
     outcomes = {case.name: outcome_of(core, case, devices) for case in cases}
     failed = {name: text for name, text in outcomes.items() if text not in ("passed", "refused")}
     assert not {name: text for name, text in failed.items() if not excluded(name)}

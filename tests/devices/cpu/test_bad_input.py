@@ -16,6 +16,8 @@ from onnx import helper, numpy_helper
 from hetero import Core, InferenceError
 from opencl import unavailable
 
+pytestmark = pytest.mark.spread(2)
+
 HUGE = 1 << 62
 LEAST = {4: -(1 << 31), 8: -(1 << 63)}
 F = np.ones((2, 3), np.float32)
@@ -315,7 +317,6 @@ def run(
     return compiled(given)[0]
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", CASES)
 def test_nonsense_is_an_error_that_names_the_node(name: str, constant: bool) -> None:
@@ -341,7 +342,6 @@ INTEGER_DIVISIONS = {
 }
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", INTEGER_DIVISIONS)
@@ -390,7 +390,6 @@ def test_constants_divided_by_zero_where_no_run_comes_are_no_error(trips: int | 
     assert np.array_equal(compiled({"c": np.array(False)})["y"], wanted)
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
 @pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
 @pytest.mark.parametrize("name", DEFINED)

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from hetero import Core, HeteroError
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "HETERO:CPU,ORT")

@@ -15,6 +15,8 @@ from hetero.devices.cpu import planner
 from hetero.errors import InferenceError
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("attention")
 TEAMS = [None, _kernels.Team(2), _kernels.Team(3)]
 B, H, S, D = 2, 3, 33, 20

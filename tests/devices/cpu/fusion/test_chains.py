@@ -20,6 +20,8 @@ from hetero.devices.cpu.fusion.graph import CallGraph
 from hetero.devices.cpu.values import Call, Context, Value
 from hetero.errors import InferenceError
 
+pytestmark = pytest.mark.spread(2)
+
 VARIANTS = _kernels.variants("chain")
 TEAMS = [None, _kernels.Team(2)]
 ADD, CLIP, TANH, SIN, TAN, ISNAN, NOT = "add", 2, 12, 29, 31, 50, 48
@@ -209,7 +211,6 @@ def kernels(calls: list[Call]) -> list[str]:
     return [call.kernel for call in calls]
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 127, 128, 129, 300, 5000])
 @pytest.mark.parametrize("operation", [*range(1, 31), 40])
 def test_every_function_of_a_vector(operation: int, n: int) -> None:
@@ -397,7 +398,6 @@ def dequantized(net: Net, x: Value, scale: float, zero: int) -> Value:
     return net.call("dequantize", [x, constant(np.float32(scale)), constant(np.array(zero, x.dtype))], "float32")
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("n", [1, 4, 31, 64, 65, 300])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 1e-42, 3e36, np.inf, np.nan])

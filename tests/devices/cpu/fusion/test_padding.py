@@ -9,6 +9,8 @@ from onnx import TensorProto, helper
 import hetero
 from fusion_nets import Net, array, check
 
+pytestmark = pytest.mark.spread(2)
+
 IMAGE = (2, 6, 9, 11)
 
 

@@ -15,6 +15,8 @@ from hetero import Core
 from sessions import onnxruntime_session
 from single_node import model
 
+pytestmark = pytest.mark.spread(2)
+
 
 def check(
     perm: tuple[int, ...], left: tuple[int, ...], source: tuple[int, ...], *, absorbed: bool, dtype: Any = np.float32,

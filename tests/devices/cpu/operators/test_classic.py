@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import hetero
 from tree_ensembles import ML, ml_model, on_cpu, on_onnxruntime, with_open_columns
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 TYPES = ("float32", "float64", "int32", "int64")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -299,7 +301,6 @@ def test_linear_regressor(targets: int, transform: str) -> None:
             compare(model, batches(4, "float32"), PROBIT_ERROR)
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("classes", [2, 3, 9])

@@ -13,6 +13,8 @@ import hetero
 from plain_convolution import naive
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 FLOAT = onnx.TensorProto.FLOAT
 CASES = {  # x, w, group, strides, dilations, pads
     "tiles of 4": ((2, 24, 30, 33), (40, 24, 3, 3), 1, (1, 1), (1, 1), (1, 1, 1, 1)),
@@ -88,7 +90,6 @@ def model_of(case: str, constant: bool) -> tuple[onnx.ModelProto, dict[str, np.n
     return model, {name: arrays[name] for name in given}
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_as_onnxruntime(case: str, constant: bool) -> None:
@@ -151,7 +152,6 @@ def test_products_of_padding_with_infinite_weights(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 / np.sqrt(variance))
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("kernel", [(7, 1), (1, 7), (4, 1), (1, 4), (5, 5)])
 @pytest.mark.parametrize("group", [1, 2, 24])

@@ -15,13 +15,14 @@ from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, UnsupportedModel, _kernels
 from onnxruntime_models import run_directly
 
+pytestmark = pytest.mark.spread(2)
+
 # ---- MatMulNBits
 
 
 SIZES = [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32), (1, 1, 16), (512, 33, 256), (300, 20, 128)]
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("level", [None, 1, 4])
@@ -372,7 +373,6 @@ def assert_only_packed(model: onnx.ModelProto, *sizes: tuple[int, ...], close: f
             np.testing.assert_allclose(mine, theirs, close, close * np.abs(theirs).max(initial=0))
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 @pytest.mark.parametrize("with_zeros", [False, True])
 @pytest.mark.parametrize(
@@ -480,7 +480,6 @@ def test_a_dequantized_matrix_of_16_bits_is_not_kept() -> None:
 # ---- GatherBlockQuantized
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "uint8"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("indices", [(), (3,), (2, 3), (0,)])

@@ -13,6 +13,8 @@ from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
 from hetero import Core, CustomOp, HeteroError, InferenceError
 from onnxruntime_models import run_directly
 
+pytestmark = pytest.mark.spread(2)
+
 SHAPES = [(2, 3, 8), (1, 1, 1), (5, 16), (7,), (0, 4), (2, 0, 4)]
 
 # ---- activations
@@ -287,7 +289,6 @@ def attention_inputs(batch: int, length: int, hidden: int = 16) -> dict[str, Arr
     }
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize(("batch", "length"), [(2, 5), (1, 1), (3, 40), (2, 24)])
 @pytest.mark.parametrize("more", [{}, {"unidirectional": 1}, {"scale": 0.3, "mask_filter_value": -50.0}])
 def test_attention(batch: int, length: int, more: dict[str, Any]) -> None:
@@ -339,7 +340,6 @@ def test_attention_of_other_sizes_of_values() -> None:
     check("Attention", inputs, constants=("w", "b"), num_heads=2, qkv_hidden_sizes=[8, 8, 4])
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize(("batch", "length", "keys"), [(2, 5, 7), (1, 1, 1), (2, 40, 40), (3, 24, 30)])
 @pytest.mark.parametrize("more", [{}, {"unidirectional": 1}, {"scale": 0.3, "mask_filter_value": -50.0}])
 def test_multi_head_attention(batch: int, length: int, keys: int, more: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, HeteroError, InferenceError
 from onnxruntime_models import MODELS, feeds, run_directly
 
+pytestmark = pytest.mark.spread(2)
+
 BYTES = ["uint8", "int8"]
 SHAPES = [(2, 3, 5), (1,), (7, 9), (0, 4), (2, 300)]
 
@@ -43,7 +45,6 @@ def one_operand(x: Array, y_scale: float = 0.02, shift: int = 3) -> dict[str, Ar
     return {"x": x, "xs": scale(0.03), "xz": zero(dtype, -5), "ys": scale(y_scale), "yz": zero(dtype, shift)}
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [*BYTES, "uint16", "int16"])
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_conversions(dtype: str, axis: int | None) -> None:
@@ -335,7 +336,6 @@ def test_concat(dtype: str) -> None:
 TYPES = [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")]
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("sizes", [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)])
 def test_products(types: tuple[str, str], sizes: tuple[int, int, int]) -> None:

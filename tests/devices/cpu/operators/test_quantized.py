@@ -15,6 +15,8 @@ from hetero import Core, InferenceError, UnsupportedModel, _kernels
 from onnxruntime_models import run_directly
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 
 
@@ -80,7 +82,6 @@ def random_bytes(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
 # ---- QuantizeLinear, DequantizeLinear
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("float_type", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int4", "uint4"])
 @pytest.mark.parametrize(("axis", "block"), [(None, 0), (0, 0), (1, 0), (-1, 0), (1, 2), (2, 3), (0, 5)])
@@ -219,7 +220,6 @@ SHAPES = [
 ]
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("a_type", ["int8", "uint8"])
 @pytest.mark.parametrize("b_type", ["int8", "uint8"])
 @pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES)
@@ -465,7 +465,6 @@ def test_convolutions_of_short_rows(
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("pads", [[0, 0, 1, 1], [0, 0, 0, 2], [0, 0, 2, 0], [1, 0, 0, 0], [0, 1, 0, 0], [2, 1, 0, 3]])
 @pytest.mark.parametrize(("channels", "maps", "group"), [(3, 5, 1), (4, 4, 4), (32, 33, 1), (16, 16, 16), (6, 4, 2)])
 @pytest.mark.parametrize("size", [(5, 5), (1, 1), (3, 20)])

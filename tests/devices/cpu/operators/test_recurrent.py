@@ -13,6 +13,8 @@ from onnx import helper, numpy_helper
 from hetero import Core, InferenceError
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 Array = np.ndarray[Any, Any]

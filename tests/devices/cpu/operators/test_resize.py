@@ -18,6 +18,8 @@ from hetero import Core, InferenceError, _kernels
 from sessions import onnxruntime_session
 from single_node import assert_as_onnxruntime, model, run
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 
 _NONE = np.array([], np.float32)
@@ -56,7 +58,6 @@ def test_images(data: st.DataObject) -> None:
     assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, atol=atol, **attributes)
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("size", range(3, 25))
 @pytest.mark.parametrize("coordinates", ["half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners"])
 def test_places_that_are_whole_numbers_but_for_rounding(size: int, coordinates: str) -> None:
@@ -196,7 +197,6 @@ INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "uint32"]
 WIDE_ENOUGH = dict.fromkeys(("float16", "bfloat16"), np.float32) | dict.fromkeys(INTEGERS, np.float64)
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "bfloat16"])
 @pytest.mark.parametrize("scales", [[1, 1, 2, 2], [1, 1, 0.6, 1.7], [1, 2, 1, 1], [1, 1, 1, 1], [1, 1, 0.25, 3]])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

@@ -20,6 +20,8 @@ from hetero._hosted import Maps, matching, one_hot, places, runs
 from hetero._ngrams import NGrams
 from sessions import onnxruntime_session
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE")
@@ -274,7 +276,6 @@ def test_tokens_that_are_characters(lines: list[str], filler: str, mark: int, le
         assert found.reshape(len(lines), -1).tolist() == expected
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (1, 2), (2, 1), (0,), (0, 1), (2, 0)])
 @pytest.mark.parametrize("line", ["", "  ", "a bc"])
 @pytest.mark.parametrize("attributes", [{"tokenexp": "[a-z]+"}, {"separators": [" "], "mincharnum": 2}])
@@ -404,7 +405,6 @@ def test_look_ups() -> None:
 OBJECT = np.dtype(object)
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("width", [1, 31, 32, 33, 64, 65, 90])
 @pytest.mark.parametrize("characters", ["ab", "abé", "ab\U0001f600", "\0a", "\x7f\x80", "a\ud800"])
 def test_matching_strings_of_a_fixed_width(width: int, characters: str) -> None:

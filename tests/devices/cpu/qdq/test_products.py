@@ -14,6 +14,8 @@ from onnx.reference import ReferenceEvaluator
 import hetero
 from hetero.devices.cpu.qdq import products
 
+pytestmark = pytest.mark.spread(2)
+
 Array = np.ndarray[Any, Any]
 
 
@@ -224,7 +226,6 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.mark.spread(2)
 @pytest.mark.parametrize("left", ["int16", "uint16"])
 @pytest.mark.parametrize("right", ["int8", "uint8"])
 @pytest.mark.parametrize("per_output", [False, True])
