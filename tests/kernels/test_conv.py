@@ -225,6 +225,7 @@ def test_sampled_rows_of_every_width(variant: str) -> None:
         check(x, w, 1, strides3, (1, 1, 1), (0,) * 3, (0,) * 3, packed=True, variant=variant)
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("channels", [3, 35])
 def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
@@ -239,6 +240,7 @@ def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
             check(x, w, channels, (1, stride), (1, 1), (1, pad), (1, pad), packed=False, variant=variant)
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 3), (3, 1), (3, 2)])
 def test_depthwise_in_place(variant: str, kernel: tuple[int, int]) -> None:
@@ -280,6 +282,7 @@ def test_values_outside_of_windows_are_ignored(variant: str, width: int) -> None
         assert np.isfinite(found).all()
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("size", "dilation"), [(3, 1), (5, 1), (7, 1), (3, 2)])
 def test_depthwise_small_planes(variant: str, size: int, dilation: int) -> None:

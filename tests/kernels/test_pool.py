@@ -153,6 +153,7 @@ def pools_of_columns(columns: int, stride: int) -> list[tuple[Array, Any, int, A
     return made
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("columns", "stride"), [(2, 1), (2, 2), (3, 1), (3, 2), (4, 4), (5, 4), (1, 4)])
 def test_two_or_three_columns_of_any_width(variant: str, columns: int, stride: int) -> None:
@@ -164,6 +165,7 @@ def test_two_or_three_columns_of_any_width(variant: str, columns: int, stride: i
         np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_strips(variant: str, stride: int) -> None:
@@ -192,6 +194,7 @@ def test_strips(variant: str, stride: int) -> None:
             np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
 
 
+@pytest.mark.spread(1)  # each is code of its own
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
 def test_nan_and_infinity(variant: str, stride: int) -> None:
