@@ -464,7 +464,7 @@ COLUMNS = {  # channels, maps, group, size, kernel, strides, dilations, pads bef
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("case", COLUMNS)
 def test_kernels_of_one_column(variant: str, case: str) -> None:
-    """Rows are joined where no kernel reaches from one into the next; near misses are not. A NaN reaches its column only."""
+    """Rows are joined where no kernel reaches from one into the next, but not in near misses."""
     channels, maps, group, size, *geometry = COLUMNS[case]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, channels, *size), np.float32)
