@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from hetero import InferenceError
+from hetero import Core, InferenceError
 from single_node import model, run
 
 
@@ -104,6 +104,25 @@ def test_short_time(onesided: int, windowed: bool) -> None:
     frames = frames * window if windowed else frames
     wanted = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
     np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "ORT"])
+@pytest.mark.parametrize("shape", [(2, 50), (1, 16), (0, 20)])
+def test_real_signals_without_a_dimension_of_parts(device: str, shape: tuple[int, int]) -> None:
+    feeds = {"x": np.random.default_rng(0).standard_normal(shape, np.float32), "s": np.array(7)}
+    feeds["w"] = np.hanning(16).astype(np.float32)
+    net = model([helper.make_node("STFT", ["x", "s", "w"], ["y"])], feeds, ["y"], 17)
+    y = Core().compile_model(net, device)(feeds)["y"]
+    frames = [feeds["x"][:, at : at + 16] for at in range(0, shape[1] - 15, 7)]
+    wanted = np.fft.rfft(np.stack(frames, axis=1) * feeds["w"])
+    np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_signals_of_other_ranks_name_the_node() -> None:
+    feeds = {"x": np.ones((1, 2, 50, 1), np.float32), "s": np.array(2), "n": np.array(4)}
+    node = helper.make_node("STFT", ["x", "s", "", "n"], ["y"], name="frames")
+    with pytest.raises(InferenceError, match=r"'frames' .STFT.*or \[batch, length\], found shape \[1, 2, 50, 1\]"):
+        run(model([node], feeds, ["y"], 17), feeds)
 
 
 @pytest.mark.parametrize(("step", "length"), [(0, 4), (-1, 4), (1, 0), (1, 60), (1 << 60, 4)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx.defs
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
 
 from .table import Corrections
 
@@ -126,7 +128,20 @@ class Flatten(OpRun):
         return (x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])),)
 
 
+UpstreamSTFT: Any = load_op("", "STFT", 17)
+
+
+class STFT(UpstreamSTFT):  # type: ignore[misc]
+    # onnx.reference requires the dimension of real and imaginary parts. onnxruntime accepts real signals without it, and
+    # models have them.
+
+    def _run(self, x: np.ndarray, *others: np.ndarray | None, **attributes: Any) -> tuple[np.ndarray, ...]:
+        results: tuple[np.ndarray, ...] = super()._run(x[..., None] if x.ndim == 2 else x, *others, **attributes)
+        return results
+
+
 CORRECTIONS: Corrections = (
+    ("", "STFT", 17, None, STFT),
     ("", "Flatten", 1, None, Flatten),
     ("", "Shape", 15, None, Shape_15),
     ("", "Reshape", 1, 4, Reshape_1),
