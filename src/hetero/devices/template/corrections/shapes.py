@@ -132,8 +132,8 @@ UpstreamSTFT: Any = load_op("", "STFT", 17)
 
 
 class STFT(UpstreamSTFT):  # type: ignore[misc]
-    # onnx.reference requires the dimension of real and imaginary parts. onnxruntime accepts real signals without it, and
-    # models have them.
+    # onnx.reference requires the dimension of real and imaginary parts. onnxruntime accepts real signals without it,
+    # and models have them.
 
     def _run(self, x: np.ndarray, *others: np.ndarray | None, **attributes: Any) -> tuple[np.ndarray, ...]:
         results: tuple[np.ndarray, ...] = super()._run(x[..., None] if x.ndim == 2 else x, *others, **attributes)
