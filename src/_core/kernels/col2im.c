@@ -175,41 +175,44 @@ typedef struct {
     int64_t count;
 } group;
 
-/* Elements i .. i + VF_LANES - 1 of all phases of all rows of some planes. Adding -0 changes no number. */
-HT_INLINE int vectors(const layout *w, const row_taps *r, const group *g, int64_t i, const int inside, int64_t *left)
+/* Elements begin .. end - 1 of all phases of all rows of some planes: whole vectors, row after row, so that columns and y are
+ * read and written in long runs. `inside`: they have all taps; otherwise one vector. Adding -0 changes no number. */
+HT_INLINE int vectors(const layout *w, const row_taps *r, const group *g, int64_t begin, int64_t end, const int inside,
+                      int64_t *left)
 {
     const int64_t phases = w->stride[2], size = w->windows[0] * w->windows[1] * w->windows[2];
-    const int64_t width = ht_min64(VF_LANES * phases, w->out[2] - i * phases), taps = w->taps[2];
+    const int64_t width = ht_min64(VF_LANES * phases, w->out[2] - begin * phases), taps = w->taps[2];
     const int64_t columns = w->taps[0] * w->taps[1] * taps * size, plane_size = w->out[0] * w->out[1] * w->out[2];
-    float *y = g->y + i * phases;
+    float *y = g->y;
     int8_t low[MOST_TAPS], high[MOST_TAPS];
     float sums[MOST_PHASES * VF_LANES];
+    HT_ASSERT(inside || end == begin + VF_LANES);
     if (!inside)
         for (int64_t t = 0; t < taps; t++) {
-            low[t] = (int8_t)ht_min64(ht_max64(r->low[t] - i, 0), VF_LANES);
-            high[t] = (int8_t)ht_max64(low[t], ht_min64(r->high[t] - i, VF_LANES));
+            low[t] = (int8_t)ht_min64(ht_max64(r->low[t] - begin, 0), VF_LANES);
+            high[t] = (int8_t)ht_max64(low[t], ht_min64(r->high[t] - begin, VF_LANES));
         }
     for (int64_t z = 0; z < w->out[0]; z++)
         for (int64_t line = 0; line < w->out[1]; line++, y += w->out[2]) {
             int64_t rows[MOST_TAPS];
             const int count = find_rows(w, r, z, line, rows);
-            if (ht_paced_stop(left, g->count * (1 + count) * VF_LANES * taps))
+            if (ht_paced_stop(left, g->count * (1 + count) * (end - begin) * taps))
                 return 0;
-            const float *column = g->column + i;
-            float *to = y;
-            for (int64_t plane = 0; plane < g->count; plane++, column += columns, to += plane_size) {
-                for (int64_t phase = 0; phase < phases; phase++) {
-                    vf sum = vf_set1(g->start[plane]);
-                    for (int k = 0; k < count; k++) {
-                        const float *from = column + rows[k];
-                        for (int64_t t = r->first[phase]; t < taps; t += r->step)
-                            sum += inside ? vf_load(from + r->at[t])
-                                          : vf_load_or(from + r->at[t], low[t], high[t], vf_set1(-0.0f));
+            for (int64_t plane = 0; plane < g->count; plane++)
+                for (int64_t i = begin; i < end; i += VF_LANES) {
+                    const float *column = g->column + plane * columns + i;
+                    for (int64_t phase = 0; phase < phases; phase++) {
+                        vf sum = vf_set1(g->start[plane]);
+                        for (int k = 0; k < count; k++) {
+                            const float *from = column + rows[k];
+                            for (int64_t t = r->first[phase]; t < taps; t += r->step)
+                                sum += inside ? vf_load(from + r->at[t])
+                                              : vf_load_or(from + r->at[t], low[t], high[t], vf_set1(-0.0f));
+                        }
+                        vf_store(sums + phase * VF_LANES, sum);
                     }
-                    vf_store(sums + phase * VF_LANES, sum);
+                    spread(sums, phases, width, y + plane * plane_size + i * phases);
                 }
-                spread(sums, phases, width, to);
-            }
         }
     return 1;
 }
@@ -228,10 +231,12 @@ static void planes_in_registers(const ht_call *call, const layout *w, int64_t be
         g.y = (float *)call->out[0]->data + plane * size;
         for (int64_t k = 0; k < g.count; k++)
             g.start[k] = bias ? bias[(plane + k) % c] : 0;
-        for (int64_t i = 0; i * phases < w->out[2]; i += VF_LANES)
-            if (!(i >= r.inside[0] && i + VF_LANES <= r.inside[1] ? vectors(w, &r, &g, i, 1, &left)
-                                                                  : vectors(w, &r, &g, i, 0, &left)))
+        for (int64_t i = 0, next; i * phases < w->out[2]; i = next) {
+            const int64_t whole = i >= r.inside[0] ? (r.inside[1] - i) / VF_LANES : 0;
+            next = i + ht_max64(1, whole) * VF_LANES;
+            if (!(whole > 0 ? vectors(w, &r, &g, i, next, 1, &left) : vectors(w, &r, &g, i, next, 0, &left)))
                 return;
+        }
     }
 }
 
