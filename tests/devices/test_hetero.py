@@ -140,8 +140,10 @@ def test_properties_of_others(core: hetero.Core, diamond: hetero.Model) -> None:
     """A property that exists, but not here, is not answered with a similar name."""
     with pytest.raises(hetero.PropertyError, match="'EXECUTION_DEVICES': compiled models have it"):
         core.get_property("CPU", "EXECUTION_DEVICES")
-    with pytest.raises(hetero.PropertyError, match="'RANGE_FOR_STREAMS': only some devices have it"):
+    with pytest.raises(hetero.PropertyError, match=r"'RANGE_FOR_STREAMS': devices have it, as in core.get_property\("):
         core.compile_model(diamond, "CPU").get_property("RANGE_FOR_STREAMS")
+    with pytest.raises(hetero.PropertyError, match="'NUM_STREAMS': only some devices have it"):
+        core.get_property("TEMPLATE", "NUM_STREAMS")
 
 
 def test_compiled_properties(core: hetero.Core, diamond: hetero.Model) -> None:

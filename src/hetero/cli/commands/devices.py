@@ -29,10 +29,10 @@ _LISTS = {
 @click.option("--measure", "measured", is_flag=True, help="Measure the speed of devices, a few seconds for each.")
 @json_option
 def command(names: tuple[str, ...], profiles: tuple[str, ...], measured: bool, as_json: bool) -> None:
-    """List devices, or those that are named, with the reason if one is unavailable.
+    """List devices, with the reason if one is unavailable.
 
-    Devices are provided by hetero, by plugin packages and by profiles. For an unavailable device, the reason says what
-    to install. Speeds are those that profiles state, unless they are measured.
+    With names of devices, lists only these. Devices are provided by hetero, by plugin packages and by profiles. For an
+    unavailable device, the reason says what to install. Speeds are those that profiles state, unless they are measured.
     """
     from ...base.device_string import with_list_device
     from ..session import core_with
