@@ -33,8 +33,8 @@ ROW_SECONDS = 3.0  # after which no round starts
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """Batch 1. ``kernel``, ``stride``: of every axis, if one number. Padded so that stride 1 keeps the size, unless
-    ``pad`` says otherwise."""
+    """Batch 1. ``kernel``, ``stride``, ``dilation``: of every axis, if one number. Padded so that stride 1 keeps the
+    size, unless ``pad`` says otherwise."""
 
     channels: int
     maps: int
@@ -42,7 +42,7 @@ class Convolution:
     size: tuple[int, ...]
     stride: int | tuple[int, ...] = 1
     pad: int | None = None
-    dilation: int = 1
+    dilation: int | tuple[int, ...] = 1
     group: int = 1
 
     @property
@@ -50,11 +50,15 @@ class Convolution:
         return self.kernel if isinstance(self.kernel, tuple) else (self.kernel,) * len(self.size)
 
     @property
+    def _dilations(self) -> tuple[int, ...]:
+        return self.dilation if isinstance(self.dilation, tuple) else (self.dilation,) * len(self.size)
+
+    @property
     def name(self) -> str:
         kernel, size = "x".join(map(str, self._kernel)), "x".join(map(str, self.size))
         text = f"{self.channels} to {self.maps}, {kernel} at {size}"
         text += f", stride {self.stride}" if self.stride != 1 else ""
-        text += f", dilation {self.dilation}" if self.dilation != 1 else ""
+        text += f", dilation {'x'.join(map(str, self._dilations))}" if self.dilation != 1 else ""
         if self.group == self.channels == self.maps:
             return text + ", depthwise"
         return text + (f", {self.group} groups" if self.group > 1 else "")
@@ -64,18 +68,18 @@ class Convolution:
         rng = np.random.default_rng(0)
         kernel, rank = self._kernel, len(self.size)
         strides = self.stride if isinstance(self.stride, tuple) else (self.stride,) * rank
-        pads = [k // 2 * self.dilation if self.pad is None else self.pad for k in kernel]
+        pads = [k // 2 * d if self.pad is None else self.pad for k, d in zip(kernel, self._dilations, strict=True)]
         depth = self.channels // self.group * int(np.prod(kernel))
         weights = rng.standard_normal((self.maps, self.channels // self.group, *kernel), np.float32) / depth**0.5
         arrays = {"w": weights.astype(np.float32), "b": rng.standard_normal(self.maps, np.float32)}
         x = rng.standard_normal((1, self.channels, *self.size), np.float32)
         node = helper.make_node(
             "Conv", ["x", "w", "b"], ["y"],
-            strides=strides, pads=pads * 2, dilations=[self.dilation] * rank, group=self.group,
+            strides=strides, pads=pads * 2, dilations=self._dilations, group=self.group,
         )  # fmt: skip
         out = [
-            (n + 2 * p - self.dilation * (k - 1) - 1) // s + 1
-            for n, p, k, s in zip(self.size, pads, kernel, strides, strict=True)
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, p, k, s, d in zip(self.size, pads, kernel, strides, self._dilations, strict=True)
         ]
         return model_of(node, x, arrays), x, 2.0 * self.maps * depth * float(np.prod(out))
 
@@ -113,7 +117,9 @@ def square(size: int) -> tuple[int, int]:
     return size, size
 
 
-def depthwise(channels: int, kernel: int, size: tuple[int, ...], stride: int | tuple[int, ...] = 1) -> Convolution:
+def depthwise(
+    channels: int, kernel: int | tuple[int, ...], size: tuple[int, ...], stride: int | tuple[int, ...] = 1
+) -> Convolution:
     return Convolution(channels, channels, kernel, size, stride, group=channels)
 
 
@@ -191,6 +197,18 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         depthwise(96, 7, square(80)),
         depthwise(64, 5, (12, 160), (2, 1)),
         depthwise(96, 9, square(20)),
+    ],
+    "columns": [
+        Convolution(12, 12, (7, 1), (128, 62), dilation=(17, 1)),
+        Convolution(12, 12, (3, 1), (128, 62), dilation=(48, 1)),
+        Convolution(32, 32, (7, 1), (128, 62), dilation=(17, 1)),
+        Convolution(256, 512, (5, 1), (512, 1), pad=0),
+        Convolution(64, 64, (9, 1), (1000, 1)),
+        Convolution(64, 64, (3, 1), (500, 1), group=4),
+        Convolution(64, 64, (3, 1), square(56)),
+        depthwise(64, (5, 1), (1000, 1)),
+        depthwise(64, (11, 1), square(56)),
+        depthwise(192, (7, 1), square(28)),
     ],
     "other": [
         Convolution(16, 32, 3, (2000,)),

@@ -148,6 +148,9 @@ FAMILIES: dict[str, Entry] = {
     "max pool 3x3 by 2, 128 at 55": (
         "MaxPool", [normal(1, 128, 55, 55)], [], {"kernel_shape": [3, 3], "strides": [2, 2]}, None,
     ),
+    "max pool of four columns": (
+        "MaxPool", [normal(1, 64, 496, 64)], [], {"kernel_shape": [1, 4], "strides": [1, 4]}, None,
+    ),
     "average pool 3x3": ("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
     "average pool 2x2 by 2, 512 at 14": (
         "AveragePool", [normal(1, 512, 14, 14)], [], {"kernel_shape": [2, 2], "strides": [2, 2]}, None,

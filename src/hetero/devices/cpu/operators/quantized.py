@@ -113,7 +113,8 @@ _MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def _moved_constant(model: Model, value: int) -> int | None:
-    """The constant that ``value`` is, or that up to `_MOST_MOVES` of `_MOVES` turn into it; None if there is none."""
+    """``value`` if it is constant, or the constant that at most `_MOST_MOVES` operators of `_MOVES` turn into it.
+    Otherwise None."""
     for _ in range(_MOST_MOVES + 1):
         if value < 0 or model.is_constant[value]:
             return value if value >= 0 else None
