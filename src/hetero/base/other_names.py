@@ -66,9 +66,9 @@ OF_PROPERTIES: Mapping[str, str] = {
 
 def of_properties(name: object) -> str | None:
     """What to do in place of setting or reading a property of another library; None if it is not known."""
-    if isinstance(name, str) and name.startswith(("GPU_", "NPU_")):
-        return _OPENVINO_CONFIG
-    return OF_PROPERTIES.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    return _OPENVINO_CONFIG if name.startswith(("GPU_", "NPU_")) else OF_PROPERTIES.get(name)
 
 
 OF_MODULE: Mapping[str, str] = {

@@ -93,12 +93,11 @@ def _dft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
 def _stft(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, window = _required(inputs[0]), _optional(inputs, 2)
     step, length = _scalar(context, inputs[1]), _scalar(context, _optional(inputs, 3))
-    if x.rank not in (2, 3) or (window is not None and window.rank != 1):
-        raise InferenceError(
-            f"expected a signal [batch, length, parts] or [batch, length], found shape {list(x.shape)}"
-            if x.rank not in (2, 3)
-            else f"expected a window of one dimension, found shape {list(_required(window).shape)}"
-        )
+    if x.rank not in (2, 3):
+        found = list(x.shape)
+        raise InferenceError(f"expected a signal [batch, length, parts] or [batch, length], found shape {found}")
+    if window is not None and window.rank != 1:
+        raise InferenceError(f"expected a window of one dimension, found shape {list(window.shape)}")
     if x.rank == 2:  # real numbers; ONNX requires the third dimension, onnxruntime does not
         x = context.reshaped(x, (*x.shape, 1))
     batch, size, parts = x.shape
