@@ -392,11 +392,13 @@ class Nested:
     """The bodies of a control-flow node. ``captures``: the captured values, which follow the node's ``num_inputs`` own
     inputs.
 
-    ``appends``: carried values of a Loop that were removed from its body because it only appended to them."""
+    Of the carried values of a Loop, by index, the body no longer has these: ``kept`` ones, which it passes on as they
+    are and now captures, and those of ``appends``, to which it only appends."""
 
     graphs: tuple[NestedGraph, ...]
     captures: tuple[int, ...]
     num_inputs: int
+    kept: tuple[int, ...] = ()
     appends: tuple[Append, ...] = ()
 
 

@@ -36,6 +36,7 @@ from ..registry import (
 )
 from ..values import Context, NeedsHost, Value
 from .appends import without_appends
+from .invariants import with_invariants_captured
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +52,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
     """The bodies of a control-flow node, or the reason why it is not supported. Records its outputs in ``types``."""
     view = model.nodes[index]
     inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
+    kept: tuple[int, ...] = ()
     appends: tuple[Append, ...] = ()
     try:
         old_scan = view.op_type == "Scan" and view.opset < 9  # its first input has the lengths, and may be absent
@@ -71,6 +73,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
                 graphs[0] = dataclasses.replace(graphs[0], row_shape=row_shape)
                 results = graphs[0].outputs[1:]
                 graphs[0], appends = without_appends(graphs[0])
+                graphs[0], kept = with_invariants_captured(graphs[0], body_inputs, appends)
             case "SequenceMap":
                 graphs = [_read(model, index, "body", [None] * len(inputs), types, expand)]
                 _check_sequence_map(graphs[0], len(inputs), len(outputs))
@@ -87,7 +90,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
     for value, (dtype, _) in zip(outputs, results, strict=False):
         if value >= 0 and dtype is not None:
             types.state(value, name_of(dtype))
-    return Nested(tuple(graphs), captures, len(inputs), appends)
+    return Nested(tuple(graphs), captures, len(inputs), kept, appends)
 
 
 def _read(

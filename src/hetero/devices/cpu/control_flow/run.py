@@ -81,24 +81,24 @@ def run_nested(
 
 def _loop(plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner) -> list[_Array]:
     assert plan.nested is not None
-    body, appends = plan.nested.graphs[0], plan.nested.appends
-    num_carried = len(body.inputs) - 2 + len(appends)
-    limit, condition, *initial = [*operands[: plan.nested.num_inputs], None, None][: 2 + num_carried]
-    carried: list[Any] = list(initial)
-    for append in reversed(appends):
-        del carried[append.carried]
+    body, nested = plan.nested.graphs[0], plan.nested
+    limit, condition, *initial = [*operands[: nested.num_inputs], None, None][: max(nested.num_inputs, 2)]
+    removed = {*nested.kept, *(append.carried for append in nested.appends)}
+    carried: list[Any] = [value for at, value in enumerate(initial) if at not in removed]
     count = None if limit is None else max(_single(limit, "the trip count"), 0)
     proceed = condition is None or bool(_single(condition, "the condition"))
-    num_scanned = len(body.outputs) - 1 - len(carried) - len(appends)
-    items = [_Items(count, append, initial[append.carried]) for append in appends]
+    num_scanned = len(body.outputs) - 1 - len(carried) - len(nested.appends)
+    items = [_Items(count, append, initial[append.carried]) for append in nested.appends]
     stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
     number_rank, flag_rank = body.input_ranks[:2]
     own = [_ZERO[number_rank == 1], _TRUE[flag_rank == 1], *carried]
     if proceed and count != 0:
         bodies.iterate(Layout(True, 1 + len(carried)), own, [], stacks, _UNLIMITED if count is None else count)
-    values = own[2:]
-    for append, rows in zip(appends, items, strict=True):
-        values.insert(append.carried, joined(append, rows.start, rows.pieces()))
+    values: list[Any] = list(initial)
+    for at, value in zip([at for at in range(len(initial)) if at not in removed], own[2:], strict=True):
+        values[at] = value
+    for append, rows in zip(nested.appends, items, strict=True):
+        values[append.carried] = joined(append, rows.start, rows.pieces())
     return [*values, *(stacks[at].result(body, 1 + len(carried) + at) for at in range(num_scanned))]
 
 

@@ -1,0 +1,60 @@
+"""Captures the carried values of a Loop that its body passes on as they are.
+
+Some exporters carry all values that a body reads, weights included. A captured constant is a constant of the body, so
+its products can be packed, and a captured value is not passed on in every iteration.
+
+Condition: the body's result for the value is its own input, also by way of Identity, and both have the element type of
+the initial value. The Loop then returns the initial value, after any number of iterations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..registry import ANY, STRING, name_of
+
+if TYPE_CHECKING:
+    from ..registry import Append, NestedGraph
+
+__all__ = ["with_invariants_captured"]
+
+
+def with_invariants_captured(
+    body: NestedGraph, initial: Sequence[str | None], appends: Sequence[Append]
+) -> tuple[NestedGraph, tuple[int, ...]]:
+    """A Loop's body that captures its invariants, and their indices among the carried values.
+
+    ``initial``: the element types of all carried values before the first iteration, None if unknown.
+    ``appends``: the carried values that the body no longer has."""
+    source = {
+        result: plan.inputs[0]
+        for plan in body.nodes
+        if plan.node.op_type == "Identity"
+        for result in plan.outputs
+    }  # fmt: skip
+    appended = {append.carried for append in appends}
+    carried = [at for at in range(len(initial)) if at not in appended]
+    kept, captures = [], []
+    for place, at in enumerate(carried):
+        value, result = body.inputs[2 + place], body.results[1 + place]
+        while result in source:
+            result = source[result]
+        dtype = body.model.type_of(value).dtype
+        if result == value and dtype is not None and name_of(dtype) == initial[at] and initial[at] in (*ANY, *STRING):
+            kept.append(at)
+            captures.append((value, 2 + at))
+    if not kept:
+        return body, ()
+    places = [place for place, at in enumerate(carried) if at not in kept]
+    inputs = [0, 1, *(2 + place for place in places)]
+    results = [0, *(1 + place for place in places), *range(1 + len(carried), len(body.results))]
+    return dataclasses.replace(
+        body,
+        inputs=tuple(body.inputs[at] for at in inputs),
+        captures=(*captures, *body.captures),
+        results=tuple(body.results[at] for at in results),
+        outputs=tuple(body.outputs[at] for at in results),
+        input_ranks=tuple(body.input_ranks[at] for at in inputs),
+    ), tuple(kept)
