@@ -224,6 +224,8 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(256, 256, 3, square(56), group=32),
         Convolution(384, 384, 3, square(7), group=24),
         Convolution(64, 64, 3, square(56), dilation=2),
+        Convolution(16, 16, 3, square(64), dilation=24),
+        Convolution(16, 32, 3, square(100), dilation=18),
         Convolution(256, 256, 3, square(28), dilation=2),
         Convolution(256, 256, 3, square(28), dilation=4),
         Convolution(320, 320, 3, square(32)),

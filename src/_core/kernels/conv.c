@@ -94,6 +94,7 @@
 #define REGION 60000
 #define MOST_TERMS 16 /* of a sum that is divided by terms */
 
+#define AS_CHEAP 0.97 /* of two estimates that differ by less, joined rows take less time */
 #define DEPTHWISE_JOINED (16 * VF_LANES) /* pixels of a plane: in shorter joined rows, the last tile is often small */
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
@@ -148,8 +149,8 @@ static double sampling(const ht_conv *c)
  *     more pages than the first-level TLB has entries;
  *   - inside: 6 or 16 for a copied element, 4 for a weight.
  * For a 1x1 kernel that reads its input in place, wide's quads are faster than rows. may_skip: products of padding may be
- * left out, as inside does. */
-static int cheapest(const ht_conv *c, int may_skip)
+ * left out, as inside does. *cost receives the estimate. */
+static int cheapest(const ht_conv *c, int may_skip, double *cost)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
@@ -176,8 +177,9 @@ static int cheapest(const ht_conv *c, int may_skip)
         way = ROWS;
     }
     const double grouped = pixels * (double)ht_conv_grouped_columns(c) * k * kept + 4 * pixels * channels;
-    if (c->padded && grouped < best && ht_conv_grouped_fits(c)) { /* else direct copies nothing */
-        best = grouped;
+    if (c->padded && grouped < best && ht_conv_grouped_fits(c) && /* else direct copies nothing */
+        grouped + ht_conv_grouped_moved(c) < best) {
+        best = grouped + ht_conv_grouped_moved(c);
         way = GROUPED;
     }
     double products, weights;
@@ -190,6 +192,7 @@ static int cheapest(const ht_conv *c, int may_skip)
             way = INSIDE;
         }
     }
+    *cost = best;
     return way;
 }
 
@@ -864,10 +867,29 @@ int HT_KERNEL(conv)(const ht_call *call)
         c.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(c.pixels) : HT_TILED_K);
     ht_conv joined = c;
     join_rows(&joined);
-    if (!depthwise || (ht_conv_depthwise_fits(&joined) && joined.out[2] >= DEPTHWISE_JOINED &&
-                       !ht_conv_narrow_is_better(&joined, group) &&
-                       ht_conv_depthwise_cost(&joined) < ht_conv_depthwise_cost(&c)))
+    int way = WIDE;
+    if (depthwise) {
+        if (ht_conv_depthwise_fits(&joined) && joined.out[2] >= DEPTHWISE_JOINED && !ht_conv_narrow_is_better(&joined, group) &&
+            ht_conv_depthwise_cost(&joined) < ht_conv_depthwise_cost(&c))
+            c = joined;
+        way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
+    } else if (winograd) {
+        way = WINOGRAD;
+    } else if (c.tiled || c.in_channels == 0) { /* by whose number other ways divide */
         c = joined;
+    } else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps) {
+        way = ROW;
+    } else {
+        double cost, cost_joined;
+        way = cheapest(&c, knowledge == 1, &cost);
+        if (joined.in[2] != c.in[2]) {
+            const int way_joined = cheapest(&joined, knowledge == 1, &cost_joined);
+            if (AS_CHEAP * cost_joined < cost) {
+                c = joined;
+                way = way_joined;
+            }
+        }
+    }
     const int packs = !w_packed && !depthwise && packed_group > 0 && !c.plain_weights;
     if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;
@@ -888,18 +910,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.after_shift = shift ? (const float *)shift->data : NULL;
     c.late = late ? (const float *)late->data : NULL;
     c.y = (float *)y->data;
-    convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
-    if (winograd) {
-        job.way = WINOGRAD;
-        job.tile = winograd;
-    } else if (depthwise)
-        job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
-    else if (c.tiled)
-        job.way = WIDE;
-    else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
-        job.way = ROW;
-    else
-        job.way = c.in_channels > 0 ? cheapest(&job.image, knowledge == 1) : WIDE; /* others divide by the number of channels */
+    convolution job = {.call = call, .image = c, .way = way, .tile = winograd, .group = group, .w_group = w_group};
     divide(&job, batch, (double)y->size * (double)c.depth_k * (c.tiled ? 0.5 : 1));
     if (job.terms > 0)
         convolve_terms(&job);

@@ -207,6 +207,9 @@ int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows);
 /* The number of output channels that it computes: rounded up to whole panels, or to whole vectors for some kernels. */
 #define ht_conv_grouped_columns HT_SHARED(conv_grouped_columns)
 int64_t ht_conv_grouped_columns(const ht_conv *c);
+/* What it copies for an image and group, in multiply-adds that take as long. */
+#define ht_conv_grouped_moved HT_SHARED(conv_grouped_moved)
+double ht_conv_grouped_moved(const ht_conv *c);
 #define ht_conv_grouped HT_SHARED(conv_grouped)
 void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block);
 

@@ -228,6 +228,12 @@ int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows)
     return ht_ceil_div(c->out[1], ht_ceil_div(c->out[1], rows));
 }
 
+double ht_conv_grouped_moved(const ht_conv *c)
+{
+    const int64_t rows = ht_conv_grouped_rows(c, c->out[1]);
+    return 3 * (double)ht_ceil_div(c->out[1], rows) * (double)copied(c, rows);
+}
+
 /* The inputs of output rows [y, y + rows): [channel][row][column]. A row that begins and ends inside x with its padding is
  * read whole, and masked. */
 static void copy_inputs(const ht_conv *c, int64_t y, int64_t rows, float *dst)
