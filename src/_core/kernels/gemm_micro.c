@@ -13,6 +13,7 @@
 #include "gemm_micro.h"
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
+#define LINE_VECTORS (16 / VF_LANES)  /* of a cache line */
 
 /* Row i of a tile of A. ROW_FAR addresses it from two pointers, to rows 0 and 4: r1 and r3 are as many strides in bytes, and
  * instructions can double them. More registers for addresses would cost instructions in the loops. ROW_1 and ROW_2 are for
@@ -119,16 +120,17 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < width; j++)
             acc[i][j] = vf_set1(0.0f);
 
-    /* C is prefetched meanwhile: stores to uncached lines would fill the store buffer at the end. */
+    /* C is prefetched meanwhile: stores to uncached lines would fill the store buffer at the end. If rows are not aligned to
+     * lines, the tile to the left has written to the line where a row of this tile begins, so the line where it ends counts. */
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < panels; j++)
-            ht_fetch_to_write(t->c + i * t->c_row + j * HT_PANEL);
+        for (int j = 1; j <= panels; j++)
+            ht_fetch_to_write(t->c + i * t->c_row + j * HT_PANEL - 1);
     const ht_epilogue *e = t->epilogue;
     const float *const addend = e && e->addend ? e->addend + t->row * e->addend_row + t->column : NULL;
     if (addend)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < panels; j++)
-                __builtin_prefetch(addend + i * e->addend_row + j * HT_PANEL, 0, 3);
+                __builtin_prefetch(addend + i * e->addend_row + (j + 1) * HT_PANEL - 1, 0, 3);
 
     const float *next = t->next;
     const int64_t next_step = t->next_step;
@@ -338,16 +340,18 @@ HT_INLINE void quad_tile(quads *q, int64_t row, int64_t v, const int width, cons
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
-    /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows. */
+    /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows: by the end of
+     * each line's length, as in tile_body. */
     float *const c = q->c + row * q->c_row + v * VF_LANES;
     const float *const addend = q->addend ? q->addend + row * q->addend_row + v * VF_LANES : NULL;
 #pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
-        for (int j = 0; j < width; j += 16 / VF_LANES) {
-            ht_fetch_to_write(c + r * q->c_row + j * VF_LANES);
+        for (int j = 0; j < width; j += LINE_VECTORS) {
+            const int last = (j + LINE_VECTORS < width ? j + LINE_VECTORS : width) * VF_LANES - 1;
+            ht_fetch_to_write(c + r * q->c_row + last);
             if (addend)
-                __builtin_prefetch(addend + r * q->addend_row + j * VF_LANES, 0, 3);
+                __builtin_prefetch(addend + r * q->addend_row + last, 0, 3);
         }
     const int64_t end = q->k * HT_PANEL, fetch = q->fetch * HT_PANEL;
     const float *const next = q->next;
