@@ -580,6 +580,29 @@ def test_narrow_windows(core: hetero.Core, transformer: hetero.Model, profile_of
         assert lefts[0] == lefts[1]
 
 
+def test_names_are_legible_at_first(core: hetero.Core, opened: Open) -> None:
+    """A graph that is too large for the window starts at its beginning, and Fit shows all of it."""
+    model = core.read_model(blocks(EXPERTS, 2).SerializeToString())
+    plan = core.plan(model, "HETERO:CPU,TEMPLATE")
+    graph = "heteroReport.graph"
+    inside = (
+        f"Array.from({{length: {graph}.scene.count}}, (_, i) => {graph}.positionOf(i)).filter(([x, y]) =>"
+        f" {graph}.canvas === document.elementFromPoint(x, y)).length"
+    )
+    for width, height in ((390, 844), (768, 1024)):
+        page = opened(plan, width=width, height=height)
+        assert page.evaluate(f"{graph}.view.scale") >= 0.28
+        x, y = box(page, 0)
+        assert page.evaluate(f"document.elementFromPoint({x}, {y}) === {graph}.canvas")
+        assert 0 < page.evaluate(inside) < model.num_nodes
+        trail = "document.getElementById('trail')"
+        assert page.evaluate(f"{trail}.scrollWidth <= {trail}.clientWidth")
+        page.click("#zoom-fit")
+        assert page.evaluate(inside) == model.num_nodes
+        page.resize(width, height - 100)  # it stays as a whole
+        page.until(f"{inside} === {model.num_nodes}")
+
+
 def test_names_of_devices_are_not_cut(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(transformer, "HETERO:GPU_FP16,CPU", pins={"op:Exp": "CPU"}), width=1024)
     for pane in ("Nodes", "Subgraphs", "Boundary values"):

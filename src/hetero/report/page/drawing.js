@@ -75,22 +75,29 @@ class Viewport {
 
   zoom(factor) { this.zoomAt(this.width / 2, this.height / 2, factor); }
 
+  /** The scale at which a drawing is as wide as the canvas. */
+  widthScale(width, margin = 20) { return (this.width - 2 * margin) / width; }
+
+  /** Puts a point of the drawing on a point of the canvas. */
+  place(x, y, onX, onY) {
+    this.x = onX - x * this.scale;
+    this.y = onY - y * this.scale;
+    this.redraw();
+  }
+
   /** Shows all of a drawing of that size. */
   fit(width, height, margin = 20) {
-    const scale = Math.min((this.width - 2 * margin) / width, (this.height - 2 * margin) / height, 1.25);
+    const scale = Math.min(this.widthScale(width, margin), (this.height - 2 * margin) / height, 1.25);
     this.scale = Math.max(scale, 1e-4);
     this.least = Math.min(this.scale / 2, 0.2);
-    this.x = (this.width - width * this.scale) / 2;
-    this.y = (this.height - height * this.scale) / 2;
-    this.redraw();
+    this.place(width / 2, height / 2, this.width / 2, this.height / 2);
   }
 
   /** Moves the least that brings a point of the drawing well inside, zooming in if it would be too small to see. */
   reveal(x, y, smallest) {
     if (this.scale < smallest) {
       this.scale = smallest;
-      this.x = this.width / 2 - x * this.scale;
-      this.y = this.height / 2 - y * this.scale;
+      this.place(x, y, this.width / 2, this.height / 2);
     }
     const inside = (at, size, margin) => Math.min(Math.max(at, margin), Math.max(margin, size - margin));
     const sx = x * this.scale + this.x, sy = y * this.scale + this.y;

@@ -1,23 +1,25 @@
 // The graph: a scene (subgraphs, scopes or nodes, and what passes between them), drawn on a canvas.
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
-const READABLE = 0.55; // the scale from which boxes have text
+const READABLE = 0.75; // the scale from which boxes have two lines of text, of 9 px
+const LABELED = 0.2; // the scale from which boxes have their short name
+const LEGIBLE = 0.28; // the scale from which short names have 8 px: a graph is not drawn smaller at first
 
 class GraphView {
   constructor(data, choose) {
     Object.assign(this, { data, choose, chosen: -1, hovered: -1, device: -1, marked: null });
     this.canvas = byId("drawing");
     this.view = new Viewport(this.canvas, (context) => this.draw(context));
-    this.view.resized = () => { if (this.fitted) this.fit(); };
+    this.view.resized = () => { if (this.fitted) this.fitted(); };
     this.scenes = new Map();
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => { tip.hide(); this.setHovered(-1); });
     this.canvas.addEventListener("click", (event) => { if (!this.view.moved) this.choose.at(this.boxAt(event)); });
     this.canvas.addEventListener("dblclick", (event) => { const box = this.boxAt(event); if (box >= 0) this.choose.open(box); });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    for (const kind of ["pointerdown", "wheel", "keydown"]) this.canvas.addEventListener(kind, () => { this.fitted = false; });
-    byId("zoom-in").onclick = () => { this.fitted = false; this.view.zoom(1.4); };
-    byId("zoom-out").onclick = () => { this.fitted = false; this.view.zoom(1 / 1.4); };
+    for (const kind of ["pointerdown", "wheel", "keydown"]) this.canvas.addEventListener(kind, () => { this.fitted = null; });
+    byId("zoom-in").onclick = () => { this.fitted = null; this.view.zoom(1.4); };
+    byId("zoom-out").onclick = () => { this.fitted = null; this.view.zoom(1 / 1.4); };
     byId("zoom-fit").onclick = () => this.fit();
     document.fonts?.ready.then(() => { fitting.clear(); this.view.redraw(); });
   }
@@ -47,26 +49,38 @@ class GraphView {
   show(scene) {
     if (!scene.layout) {
       const from = Int32Array.from(scene.edges, (edge) => edge.from), to = Int32Array.from(scene.edges, (edge) => edge.to);
-      const aspect = this.view.height ? this.view.width / this.view.height : 1.8;
-      scene.layout = layered(scene.count, from, to, scene.boxWidth, scene.boxHeight, aspect);
+      const { width, height } = this.view.height ? this.view : { width: 900, height: 500 };
+      const least = scene.count > MOST_BOXES ? 0 : LEGIBLE;
+      scene.layout = layered(scene.count, from, to, scene.boxWidth, scene.boxHeight, { width, height, least });
       scene.edges.forEach((edge, e) => { scene.layout.courses[e].back = edge.back; });
       scene.out = grouped(scene.count, from);
       scene.into = grouped(scene.count, to);
     }
     this.scene = scene;
     this.hovered = this.chosen = -1;
-    this.fit();
+    this.start();
   }
 
   fit() {
-    this.fitted = true;
+    this.fitted = this.fit;
     if (this.scene) this.view.fit(this.scene.layout.width, this.scene.layout.height);
+  }
+
+  /** All of the graph, or its beginning if names would be too small. */
+  start() {
+    this.fit();
+    this.fitted = this.start;
+    const { view, scene: { count, layout } } = this;
+    if (count > MOST_BOXES || view.scale >= LEGIBLE) return;
+    view.scale = Math.min(Math.max(view.widthScale(layout.width), LEGIBLE), READABLE);
+    const middle = layout.width * view.scale <= view.width ? layout.width / 2 : layout.x[0];
+    view.place(middle, 0, view.width / 2, 20);
   }
 
   setChosen(box, reveal) {
     this.chosen = box;
     if (box >= 0 && reveal) {
-      this.fitted = false;
+      this.fitted = null;
       this.view.reveal(this.scene.layout.x[box], this.scene.layout.y[box], 0.8);
     }
     this.view.redraw();
@@ -250,13 +264,13 @@ class GraphView {
   drawBox(context, colors, i, x, y) {
     const { scene, view } = this, { boxWidth, boxHeight } = scene, color = scene.color(i);
     const faint = this.isFaint(i);
-    const detailed = view.scale >= READABLE * 0.75;
+    const detailed = view.scale >= READABLE, barHeight = Math.min(8, 3 / view.scale);
     context.globalAlpha = faint ? 0.22 : 1;
     context.fillStyle = detailed ? mixed(color, colors.ground, 0.26) : mixed(color, colors.ground, 0.85);
     context.beginPath();
     context.roundRect(x, y, boxWidth, boxHeight, 7);
     context.fill();
-    if (detailed) {
+    if (view.scale >= LABELED) {
       context.save();
       context.clip();
       context.fillStyle = color;
@@ -264,7 +278,7 @@ class GraphView {
       let left = x + 6;
       for (const [part, share] of scene.bars(i)) {
         context.fillStyle = part;
-        context.fillRect(left, y + boxHeight - 4, (boxWidth - 6) * share, 4);
+        context.fillRect(left, y + boxHeight - barHeight, (boxWidth - 6) * share, barHeight);
         left += (boxWidth - 6) * share;
       }
       context.restore();
@@ -286,8 +300,8 @@ class GraphView {
       context.fillText(fitted(context, first, room, scene.brief?.(i)), x + 15, y + boxHeight / 2 - 3);
       context.font = `12px ${FONT}`;
       context.fillText(fitted(context, second, room, [second.replace(/ nodes?(?= · )/, "")]), x + 15, y + boxHeight / 2 + 13);
-    } else if (view.scale > 0.2 && scene.short(i)) {
-      context.font = `600 ${Math.min(30, 10.5 / view.scale)}px ${FONT}`;
+    } else if (view.scale >= LABELED && scene.short(i)) {
+      context.font = `600 ${Math.min(30, 9.5 / view.scale)}px ${FONT}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
       context.fillStyle = readable(mixed(color, colors.ground, 0.85));

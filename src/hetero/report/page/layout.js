@@ -15,17 +15,18 @@ const GAP_X = 26, GAP_Y = 34, GUTTER = 46;
 /**
  * Places of vertices 0..count-1 of one size, and the course of edges. from[i] < to[i] for each edge.
  *
- * aspect: width by height to aim at when folding; 0 does not fold. Gives x, y (centers), width and height of the whole,
- * and courses: per edge the points that it passes, as [x, y, x, y, …], and whether it changes columns.
+ * canvas: {width, height, least}, the size to fill when folding. If the whole would be drawn below the scale `least`, the
+ * drawing is as wide as the canvas at that scale, and higher. Gives x, y (centers), width and height of the whole, and courses: per edge the points that
+ * it passes, as [x, y, x, y, …], and whether it changes columns.
  */
-function layered(count, from, to, boxWidth, boxHeight, aspect) {
+function layered(count, from, to, boxWidth, boxHeight, canvas) {
   const edges = from.length;
   const layer = layersOf(count, from, to);
   const { layerOf, rows, chains, total } = withDummies(count, from, to, layer);
   const { above, below } = neighbors(total, chains);
   order(rows, layerOf, above, below, total);
   const across = placesAcross(rows, above, below, total, count, boxWidth);
-  const { columnOf, offset, top, edge, width, height } = folded(rows, across, count, boxWidth, boxHeight, aspect, passing(rows.length, chains, layerOf));
+  const { columnOf, offset, top, edge, width, height } = folded(rows, across, count, boxWidth, boxHeight, canvas, passing(rows.length, chains, layerOf));
   const x = new Float64Array(total), y = new Float64Array(total);
   for (let v = 0; v < total; v++) {
     const column = columnOf[layerOf[v]];
@@ -213,7 +214,7 @@ function passing(depth, chains, layerOf) {
 }
 
 /** Cuts the layers into columns, where few edges pass, if that fills the window better. */
-function folded(rows, across, count, boxWidth, boxHeight, aspect, passes) {
+function folded(rows, across, count, boxWidth, boxHeight, canvas, passes) {
   const depth = rows.length, pitch = boxHeight + GAP_Y;
   const low = new Float64Array(depth).fill(Infinity), high = new Float64Array(depth).fill(-Infinity);
   rows.forEach((row, i) => {
@@ -247,13 +248,16 @@ function folded(rows, across, count, boxWidth, boxHeight, aspect, passes) {
   };
   if (!depth) return { columnOf: [], offset: [], top: [], edge: [], width: boxWidth, height: boxHeight };
   let best = cut(1);
-  if (!aspect || depth < 8) return best;
-  const scale = (cutting) => Math.min(aspect / (cutting.width + 40), 1 / (cutting.height + 40));
+  if (depth < 8) return best;
+  const scale = (cutting) => Math.min((canvas.width - 40) / cutting.width, (canvas.height - 40) / cutting.height);
   const alone = scale(best);
+  let narrow = best;
   for (let columns = 2; columns <= Math.min(depth / 3, 160); columns = Math.max(columns + 1, Math.round(columns * 1.08))) {
     const cutting = cut(columns);
     if (scale(cutting) > scale(best) * 1.02) best = cutting;
+    if (cutting.width * canvas.least <= canvas.width - 40) narrow = cutting;
   }
+  if (scale(best) < canvas.least) return narrow;
   return scale(best) > 1.25 * alone ? best : cut(1);
 }
 

@@ -257,6 +257,7 @@ class Report {
       else parts.push(make("button", { type: "button", id: length === path.length - 1 ? "back" : null, onclick: () => (length === path.length - 1 ? this.back() : this.open(path.slice(0, length))) }, text), make("span", { class: "faint", "aria-hidden": "true" }, "›"));
     }
     byId("trail").replaceChildren(...parts);
+    byId("trail").scrollLeft = byId("trail").scrollWidth; // the last step is what is drawn
     if (isStep) say(`Graph of: ${step(path.length)}`);
     byId("by-subgraph").setAttribute("aria-pressed", String(!byName));
     byId("by-name").setAttribute("aria-pressed", String(byName));

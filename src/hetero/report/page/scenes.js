@@ -152,7 +152,7 @@ class NodeScene {
    *  "layer.1900 … 1938" and "block1900 … 1938". */
   brief(i) {
     const { kind, group } = this.boxes[i];
-    if (kind !== "group" || this.boxes[i].isNear) return [];
+    if (kind !== "group") return [];
     const end = this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "");
     // A number says too little where it has room for its name, as "block.0" of "layer.3/block.0".
     if (!group.first) return /^\d+$/.test(end) ? [this.label(group).replace(/^.*[/](?=.)/, ""), end] : [end];
