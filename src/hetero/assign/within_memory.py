@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +44,7 @@ __all__ = [
     "moved_for_memory",
     "require_fit",
     "rescued",
-    "unknown_size",
+    "unknown_sizes",
 ]
 
 
@@ -140,8 +140,13 @@ def check_whole(model: Model, device: str, limit: int, units: Sequence[NDArray[n
     """Raise `InsufficientMemory` if the whole model exceeds ``limit`` on one device. Warn if sizes are unknown."""
     whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
     needs = check_limits(model, [device], whole, {device: limit}, units=[units])
-    if needs is not None and needs.unknown[0]:
-        warn(unknown_size(model, device, limit, needs, 0), about=f"sizes unknown to {device}")
+    assert needs is not None
+
+    def count(model: Model) -> Footprint:
+        return footprint(values_of(model, units=[units]), whole.subgraph_of, whole.device_of, 1)
+
+    for _, message in unknown_sizes(model, [device], {device: limit}, needs, count):
+        warn(message, about=f"sizes unknown to {device}")
 
 
 def cuts_of(graph: Graph, policy: str) -> tuple[Cut, Cut | None]:
@@ -253,22 +258,54 @@ def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str,
     return {devices[device]: int(excess[device]) for device in np.flatnonzero(excess).tolist()}
 
 
-def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
-    """The warning that a device may exceed its limit because the sizes of some values are unknown, with what the others
-    need and how to set the sizes. ``number``: the device's index in ``needs``."""
-    count = int(needs.unknown[number])
-    name = model.value_name(int(needs.first_unknown[number]))
-    known = f"; the others need {_needed(needs, number)}" if needs.total[number] else ""
-    return (
-        f"{device} may exceed its limit of {byte_size(limit)}: "
-        f"{counted(count, 'value')} ({first_few([name], 1, count)}) "
-        f"{'has an unknown size' if count == 1 else 'have unknown sizes'}{known}; {how_to_set_sizes(model, count)}"
-    )
+def unknown_sizes(
+    model: Model,
+    devices: Sequence[str],
+    limits: Mapping[str, int],
+    needs: Footprint,
+    count: Callable[[Model], Footprint],
+) -> Iterator[tuple[str, str]]:
+    """Devices that may exceed their limit because the sizes of some values are unknown, each with a message that says
+    what the others need and how to set the sizes. ``needs``: of the devices. ``count``: the needs of a model of the
+    same nodes. If only the size of the batch is open, a device is listed if a batch of 1 does not fit."""
+    numbers = [number for number, device in enumerate(devices) if device in limits and needs.unknown[number]]
+    batch = _first_symbol(model) if numbers else None
+    of_one = None
+    if batch is not None:
+        shapes = {port.name: (None, (1, *(port.shape or ())[1:])) for port in _open_inputs(model)}
+        of_one = count(model.with_types(shapes))
+    for number in numbers:
+        device, unknown = devices[number], int(needs.unknown[number])
+        if of_one is not None and not of_one.unknown[number]:
+            if of_one.total[number] <= limits[device]:
+                continue
+            why = f"with {shown(batch)} = 1, it needs {_needed(of_one, number)}"
+        else:
+            first = first_few([model.value_name(int(needs.first_unknown[number]))], 1, unknown)
+            have = "has an unknown size" if unknown == 1 else "have unknown sizes"
+            others = f"; the others need {_needed(needs, number)}" if needs.total[number] else ""
+            why = f"{counted(unknown, 'value')} ({first}) {have}{others}"
+        exceeds = f"{device} may exceed its limit of {byte_size(limits[device])}"
+        yield device, f"{exceeds}: {why}; {how_to_set_sizes(model, unknown)}"
+
+
+def _open_inputs(model: Model) -> list[Port]:
+    return [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
+
+
+def _first_symbol(model: Model) -> str | None:
+    """The symbol of the batch: the first dimension of inputs that have further ones, if that is all that inputs leave
+    open."""
+    shapes = [port.shape or () for port in _open_inputs(model)]
+    firsts = {shape[0] if len(shape) > 1 else None for shape in shapes}
+    is_open = any(not isinstance(dim, int) for shape in shapes for dim in shape[1:])
+    first = firsts.pop() if len(firsts) == 1 and not is_open else None
+    return first if isinstance(first, str) else None
 
 
 def how_to_set_sizes(model: Model, count: int) -> str:
     """How to state the sizes of ``count`` values that the model leaves open."""
-    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
+    open_inputs = _open_inputs(model)
     symbols = list(dict.fromkeys(dim for port in open_inputs for dim in port.shape or () if isinstance(dim, str)))
     if open_inputs and all(port.shape is not None and None not in port.shape for port in open_inputs):
         first = shown(symbols[0])

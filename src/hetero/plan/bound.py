@@ -148,8 +148,12 @@ class BoundPlan(PlanRecord):
     @memory_errors()
     def footprint(self) -> Footprint:
         """The memory that each device needs, in the order of ``devices``."""
+        return self.footprint_of(self.assignment.model)
+
+    def footprint_of(self, model: Model) -> Footprint:
+        """The same for a model of the same nodes with other sizes."""
         partition = self.assignment.partition
-        values = values_of(self.assignment.model, units=self.assignment.affinity.units)
+        values = values_of(model, units=self.assignment.affinity.units)
         return footprint(values, partition.subgraph_of, partition.device_of, len(self.devices), self.overlap_times)
 
     @property

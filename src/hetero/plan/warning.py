@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..assign import within_memory
 from ..assign.affinity import Origin, first_supporting
 from ..assign.costs.measured import WrongModel
 from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..assign.request import Objective
 from ..assign.schedule import is_worth
-from ..assign.within_memory import unknown_size
 from ..base.formatting import counted, duration
 from ..base.grouped import group_max, group_min
 from ..base.names import first_few
@@ -216,10 +216,9 @@ def _twin(device: str, devices: Sequence[str]) -> str | None:
 
 def unknown_sizes(plan: BoundPlan) -> Iterator[PlanWarning]:
     """Devices whose limit may not hold because some values have an unknown size, and how to state the sizes."""
-    for number, device in enumerate(plan.devices):
-        if device in plan.limits and plan.footprint.unknown[number]:
-            message = unknown_size(plan.assignment.model, device, plan.limits[device], plan.footprint, number)
-            yield PlanWarning("memory", message, device)
+    model, needs = plan.assignment.model, plan.footprint
+    for device, message in within_memory.unknown_sizes(model, plan.devices, plan.limits, needs, plan.footprint_of):
+        yield PlanWarning("memory", message, device)
 
 
 def _pins(plan: BoundPlan, trials: Trials) -> Iterator[PlanWarning]:
