@@ -551,6 +551,21 @@ def test_optionals() -> None:
     assert (bool(full), bool(hollow)) == (True, False)
 
 
+@pytest.mark.parametrize("is_sequence", [False, True])
+def test_identity_of_an_optional(is_sequence: bool) -> None:
+    inner = helper.make_tensor_type_proto(TensorProto.FLOAT, [3])
+    if is_sequence:
+        inner = helper.make_sequence_type_proto(inner)
+    ports = [helper.make_value_info(name, helper.make_optional_type_proto(inner)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "graph", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    compiled = hetero.compile(model, "TEMPLATE")
+    assert compiled({"x": None})[0] is None
+    x = np.ones(3, np.float32)
+    given = [x, x] if is_sequence else x
+    np.testing.assert_array_equal(compiled({"x": given})[0], given)
+
+
 # -- refusals ------------------------------------------------------------------------------------------------------
 
 

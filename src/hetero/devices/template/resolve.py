@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -225,7 +225,10 @@ def _mismatch(node: onnx.NodeProto, known: Implementation, version: int) -> str 
         name = attribute.name
         if known.accepted is not None and name in known.schema.attributes and name not in known.accepted:
             return f"onnx.reference ignores its attribute {name!r}"
-    return None
+    refusal: Callable[[Mapping[str, Any]], str | None] | None = getattr(known.run_class, "refusal", None)
+    if refusal is None:
+        return None
+    return refusal({attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute})
 
 
 def _bind(known: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:

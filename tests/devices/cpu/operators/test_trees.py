@@ -288,6 +288,17 @@ def test_class_counts_that_disagree(labels: dict[str, Any], ids: list[int], chan
         on_cpu(model)
 
 
+@pytest.mark.parametrize("base", [[0.5], [0.5, 0.25]])
+def test_base_values_and_weights_of_the_second_class(base: list[float]) -> None:
+    """The schema, onnx.reference and onnxruntime give three results."""
+    attributes = {name.replace("target", "class"): value for name, value in stump().items() if name != "n_targets"}
+    attributes |= {"class_ids": [1, 1], "classlabels_int64s": [1, 2], "base_values": base}
+    model = ml_model("TreeEnsembleClassifier", np.zeros((1, 2), np.float32), 2, **attributes)
+    for device in ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU"):
+        with pytest.raises(hetero.UnsupportedModel, match="base_values and weights of the second class"):
+            hetero.compile(model, device)
+
+
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("trees", [1, 2])
 def test_a_weight_that_a_leaf_has_several_times(aggregate: str, trees: int) -> None:

@@ -4,7 +4,7 @@ Each entry of `CORRECTIONS` names a domain, an operator, its first and last oper
 a class. A comment in the class states what is wrong upstream and how that was found; most errors were found by
 comparing with onnxruntime, see tests/devices/template/test_against_onnxruntime.py. The first matching entry wins. A
 class is an ``OpRun`` of onnx.reference: ``_run`` takes the inputs by position and the attributes by name, and returns a
-tuple.
+tuple. A static method ``refusal`` takes the attributes and returns why a node is not supported, or None.
 """
 
 from __future__ import annotations

@@ -352,7 +352,16 @@ def _tree_scores(
 class TreeEnsembleClassifier(UpstreamTreeEnsembleClassifier):  # type: ignore[misc]
     # onnx.reference fails on NaN unless the nodes state where it goes, on leaves without weights, and takes the first
     # node of a tree as its root. Where only one of two classes has weights, it ignores their signs, and the class if it
-    # is the second; converters write such models for onnxruntime, whose labels are those of the trained library.
+    # is the second; converters write such models for onnxruntime, whose labels are those of the trained library. For
+    # weights of the second class and base values, onnxruntime, onnx.reference and the schema disagree.
+
+    @staticmethod
+    def refusal(attributes: Mapping[str, Any]) -> str | None:
+        labels = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s") or ()
+        has_base = bool(attributes.get("base_values")) or "base_values_as_tensor" in attributes
+        if len(labels) == 2 and has_base and set(attributes.get("class_ids", ())) == {1}:
+            return "TreeEnsembleClassifier of two classes with base_values and weights of the second class"
+        return None
 
     def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray, np.ndarray]:
         strings = attributes.get("classlabels_strings")
