@@ -58,7 +58,7 @@ def _in_bodies(model: Model) -> dict[int, str]:
     kinds = [kind for kind, name in enumerate(model.op_types) if name in BODY_ATTRIBUTES]
     for index in np.flatnonzero(np.isin(model.op_type_of, kinds)).tolist() if kinds else ():
         try:
-            bodies = bodies_of(model, index)
+            bodies = bodies_of(model, index, infer=False)
         except HeteroError as error:  # the device rejects the node itself
             raise_out_of_memory(error)
             continue

@@ -44,8 +44,10 @@ class Body(NamedTuple):
     results: tuple[int, ...]
 
 
-def bodies_of(model: Model, index: int) -> list[Body]:
-    """The nested graphs of an If, Loop or Scan. Raises `HeteroError` if the node lacks one or has a wrong one."""
+def bodies_of(model: Model, index: int, *, infer: bool = True) -> list[Body]:
+    """The nested graphs of an If, Loop or Scan. Raises `HeteroError` if the node lacks one or has a wrong one.
+
+    ``infer``: state the types of their inputs that follow from the outer graph, which may run shape inference."""
     view = model.nodes[index]
     embedded = NestedTensors(model, None).nodes.get(model.file_node(index))
     node = view.proto() if embedded is None else embedded
@@ -54,7 +56,7 @@ def bodies_of(model: Model, index: int) -> list[Body]:
     for attribute in BODY_ATTRIBUTES[view.op_type]:
         if attribute not in graphs:
             raise HeteroError(f"its graph attribute {attribute!r} is missing")
-        found.append(_body(model, index, attribute, graphs[attribute]))
+        found.append(_body(model, index, attribute, graphs[attribute], infer))
     return found
 
 
@@ -95,7 +97,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and not node.domain
 
 
-def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> Body:
+def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto, infer: bool) -> Body:
     import onnx
 
     key = model.key_of(index)
@@ -104,7 +106,8 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
     own.name = f"{key}.{attribute}"
     for node, name in zip(own.node, _names_of(own), strict=True):
         node.name = _joined(key, name)
-    _state_types(model, index, own)
+    if infer:
+        _state_types(model, index, own)
     listed = {info.name: info for info in reversed(own.output)}
     order = {name: place for place, name in enumerate(dict.fromkeys(info.name for info in own.output))}
     results = tuple(order[info.name] for info in own.output)
@@ -121,7 +124,7 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
             continue
         captures.append(name)
         info = own.input.add(name=name)
-        if model.has_type(value):
+        if infer and model.has_type(value):
             info.type.MergeFromString(model.type_message(value))
     arrays: dict[str, NDArray[Any]] = {}
     if constants:

@@ -24,6 +24,7 @@ import hetero
 from hetero.base.machine import usable_processors
 from hetero.devices.ort import backend, support
 from hetero.devices.ort.session import SessionSource
+from hetero.model import inference
 from model_zoo import make_model
 from posing import Posing
 from template_runs import difference, node_tests, telling, value_of
@@ -993,3 +994,23 @@ def test_operands_that_contradict_attributes_are_named(
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(hetero.UnsupportedModel, match=rf"(?s)'product'.*ORT[^\n]*input {name} of shape"):
         core.compile_model(core.read_model(model), device)
+
+
+def test_branches_are_checked_without_shape_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a process for each branch, seconds for silero-vad."""
+    inferred = []
+    monkeypatch.setattr(inference, "infer_types", lambda model, harmless: inferred.append(model))
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[n] x) => (float[n] y) {
+            shape = Shape(x)
+            h = Reshape(x, shape)
+            y = If(c) <then_branch = t () => (a) { a = Elu <NAME = 1.0> (h) }, else_branch = e () => (b) { b = Neg(h) }>
+        }"""
+    x = np.float32([-1, 2])
+    model = onnx.parser.parse_model(text.replace("NAME", "alpha"))
+    compiled = hetero.Core().compile_model(model.SerializeToString(), "ORT")
+    np.testing.assert_array_equal(compiled({"c": np.array(False), "x": x})["y"], -x)
+    assert not inferred
+    model = onnx.parser.parse_model(text.replace("NAME", "alfa"))
+    with pytest.raises(hetero.UnsupportedModel, match="its then_branch: node 'y/a'.*attribute 'alfa'"):
+        hetero.Core().compile_model(model.SerializeToString(), "ORT")
