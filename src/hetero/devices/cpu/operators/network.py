@@ -255,7 +255,8 @@ def window_of(
             raise InferenceError(f"negative pads {pads}")
         room = size + before[i] + after[i] - span
         if room < 0 and not (node.get("ceil_mode", 0) and room > -strides[i]):
-            raise InferenceError(f"a window of {span} does not fit {size} + {before[i]} + {after[i]}")
+            padded = f"{size} and pads of {before[i]} and {after[i]}" if before[i] or after[i] else str(size)
+            raise InferenceError(f"a window of {span} does not fit spatial axis {i} with a size of {padded}")
         sizes.append(room // strides[i] + 1)
     return strides, dilations, before, after, sizes
 
