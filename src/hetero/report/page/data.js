@@ -182,6 +182,7 @@ class Data {
     const all = [...values], bytes = this.bytesOf(all);
     const unknown = all.filter((value) => this.valueBytes[value] < 0).length;
     if (!unknown) return bytesText(bytes);
+    if (unknown === all.length) return "size unknown";
     return `${bytes ? `${bytesText(bytes)} + ` : ""}${unknown.toLocaleString("en")} unknown`;
   }
 
