@@ -16,8 +16,8 @@ const GAP_X = 26, GAP_Y = 34, GUTTER = 46;
  * Places of vertices 0..count-1 of one size, and the course of edges. from[i] < to[i] for each edge.
  *
  * canvas: {width, height, least}, the size to fill when folding. If the whole would be drawn below the scale `least`, the
- * drawing is as wide as the canvas at that scale, and higher. Gives x, y (centers), width and height of the whole, and courses: per edge the points that
- * it passes, as [x, y, x, y, …], and whether it changes columns.
+ * drawing is as wide as the canvas at that scale, and higher. Gives x, y (centers), width and height of the whole, and
+ * courses: per edge the points that it passes, as [x, y, x, y, …], and whether it changes columns.
  */
 function layered(count, from, to, boxWidth, boxHeight, canvas) {
   const edges = from.length;
