@@ -19,6 +19,8 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from ..errors import HeteroError, raise_out_of_memory
@@ -45,6 +47,11 @@ _ANSWER_PER_BYTE = 4
 
 # The maximum size in B of all inferred types of a harmless model, whose ranks are bounded by the types in the file.
 _HARMLESS_BYTES = 8 << 20
+
+# Answers of the child that are kept, and the maximum size in B of each and of its model: the bodies of If, Loop and Scan
+# are inferred again for each graph around them and for each device.
+_MOST_KEPT = 128
+_KEPT_BYTES = 64 << 10
 
 # ONNX operators whose inference reads only the types of their inputs, not data, and whose outputs have the rank of an
 # input or a rank below 10. The cost of inference is therefore bounded by the types in the file.
@@ -108,6 +115,10 @@ except MemoryError:
 """
 
 
+_kept: OrderedDict[bytes, bytes | None] = OrderedDict()
+_lock = threading.Lock()
+
+
 class InferenceFailed(HeteroError):
     """The type inference process could not start or was killed, not because of the model."""
 
@@ -136,6 +147,22 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     """
     if harmless:
         return _infer_here(model)
+    if len(model) > _KEPT_BYTES:
+        return _infer_in_child(model)
+    with _lock:
+        if model in _kept:
+            _kept.move_to_end(model)
+            return _kept[model]
+    answer = _infer_in_child(model)
+    if answer is None or len(answer) <= _KEPT_BYTES:
+        with _lock:
+            _kept[model] = answer
+            while len(_kept) > _MOST_KEPT:
+                _kept.popitem(last=False)
+    return answer
+
+
+def _infer_in_child(model: bytes) -> bytes | None:
     if not hasattr(signal, "setitimer"):  # Windows cannot limit the child in this way
         return None
     import subprocess  # here, because it takes 2 ms
