@@ -121,3 +121,12 @@ def test_pre_commit_checks_types_against_all_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[><=]", requirement)[0] for requirement in project["dependencies"]}
     assert required - set(listed.split(", ")) == set()
+
+
+@pytest.mark.parametrize("workflow", [path.stem for path in WORKFLOWS])
+def test_workflows_pin_actions(workflow: str) -> None:
+    """The owner of an action can move its tags, also to other code."""
+    text = (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text()
+    used = re.findall(r"^ +- uses: *(.*)$", text, re.MULTILINE)
+    assert used
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", action)] == []
