@@ -112,16 +112,65 @@ def test_harmless_operators_need_no_child(make_model: Make, monkeypatch: pytest.
     assert model.type_of(model.value_id("h")).shape == (2,)
 
 
-def test_without_a_python_to_start_types_are_unknown(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["frozen", "Windows", "no program"])
+def without_a_child(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that cannot start a child for inference."""
     isolation._onnx_library.cache_clear()
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
-    try:
-        model = read_model(
-            make_model([oh.make_node("Shape", ["x"], ["y"])], outputs=[oh.make_tensor_value_info("y", 7, None)])
-        )
-        assert model.type_of(model.value_id("y")).shape is None
-    finally:
-        isolation._onnx_library.cache_clear()
+    if request.param == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    elif request.param == "Windows":
+        monkeypatch.delattr(signal, "setitimer")
+    else:
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    yield
+    isolation._onnx_library.cache_clear()
+
+
+@pytest.mark.usefixtures("without_a_child")
+def test_without_a_child_types_that_need_none_are_known(make_model: Make) -> None:
+    """Also those before and after a node that needs one, as far as they do not follow from its result."""
+    nodes = [
+        oh.make_node("Relu", ["x"], ["a"]),
+        oh.make_node("Shape", ["a"], ["s"]),
+        oh.make_node("Expand", ["a", "s"], ["b"]),
+        oh.make_node("Exp", ["b"], ["c"]),
+        oh.make_node("Reshape", ["a", "to"], ["d"]),
+        oh.make_node("Neg", ["d"], ["e"]),
+        oh.make_node("Relu", ["e"], ["f"], domain="local"),
+        oh.make_node("Add", ["c", "f"], ["y"]),
+    ]
+    proto = make_model(
+        nodes,
+        initializers=[onh.from_array(np.array([1, 1, -1], np.int64), "to")],
+        outputs=[oh.make_tensor_value_info("y", 1, None)],
+    )
+    body = oh.make_node("Identity", ["v"], ["w"])
+    proto.functions.append(oh.make_function("local", "Relu", ["v"], ["w"], [body], proto.opset_import))
+    proto.opset_import.append(oh.make_opsetid("local", 1))
+    model = read_model(proto)
+    types = {name: model.type_of(model.value_id(name)) for name in "abcdefsy"}
+    assert {name for name, known in types.items() if known.shape is not None} == set("ade")
+    assert types["d"].shape == types["e"].shape == (1, 1, 2)
+    assert types["e"].dtype == np.float32
+
+
+@pytest.mark.usefixtures("without_a_child")
+def test_without_a_child_no_function_counts_as_an_operator_of_the_same_name(make_model: Make) -> None:
+    proto = make_model([oh.make_node("Relu", ["x"], ["a"]), oh.make_node("Neg", ["a"], ["y"])])
+    body = [oh.make_node("Unsqueeze", ["v", "axis"], ["w"])]
+    body.insert(0, oh.make_node("Constant", [], ["axis"], value_ints=[0]))
+    proto.functions.append(oh.make_function("", "Relu", ["v"], ["w"], body, proto.opset_import))
+    model = read_model(proto)
+    assert model.type_of(model.value_id("a")).shape is None
+
+
+@pytest.mark.usefixtures("without_a_child")
+def test_without_a_child_long_models_remain_unknown(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_HARMLESS_BYTES", 2 * isolation._RESHAPED_BYTES)
+    nodes = [oh.make_node("Relu", ["x"], ["a"]), oh.make_node("Shape", ["a"], ["y"])]
+    for more, expected in ([], (2,)), ([oh.make_node("Neg", ["a"], ["b"])], None):
+        model = read_model(make_model([*nodes, *more], outputs=[oh.make_tensor_value_info("y", 7, None)]))
+        assert model.type_of(model.value_id("a")).shape == expected
 
 
 def needs_a_child(make_model: Make) -> onnx.ModelProto:

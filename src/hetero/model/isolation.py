@@ -67,6 +67,13 @@ _HARMLESS_NAMES = (
 )
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
+# Operators whose inference also reads constants, which are short in a skeleton. No result has a higher rank than the
+# first input, except that of Reshape: a shape of 1 KiB has 128 dims, of up to 11 B each.
+_HARMLESS_IN_SKELETONS = frozenset(
+    ["Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze"]
+)
+_RESHAPED_BYTES = 128 * 11
+
 # The child's exit code if the machine has less free memory than the limit, and what it writes before inference.
 _SHORT = 77
 _BEGUN = b"\x01"
@@ -114,7 +121,6 @@ except MemoryError:
     raise
 """
 
-
 _kept: OrderedDict[bytes, bytes | None] = OrderedDict()
 _lock = threading.Lock()
 
@@ -131,7 +137,11 @@ def is_harmless(op_types: Iterable[str], functions: bool, nodes: int, longest_ty
     """
     if functions or nodes * longest_type > _HARMLESS_BYTES:
         return False
-    return all(name in _HARMLESS or _is_unknown(name) for name in op_types)
+    return all(_is_harmless(name) for name in op_types)
+
+
+def _is_harmless(op_type: str) -> bool:
+    return op_type in _HARMLESS or _is_unknown(op_type)
 
 
 def _is_unknown(op_type: str) -> bool:
@@ -142,8 +152,9 @@ def _is_unknown(op_type: str) -> bool:
 def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     """An encoded ModelProto with inferred value infos, or None if inference fails or exceeds the limits.
 
-    ``harmless``: run in this process instead of a child; then any exception of onnx may be raised. Raises `MemoryError`
-    if the machine has less free memory than the limit, and `InferenceFailed` if the child cannot start or is killed.
+    ``harmless``: run in this process instead of a child. If the system has no such child, only the nodes are inferred
+    that need none. In both cases, any exception of onnx may be raised. Raises `MemoryError` if the machine has less
+    free memory than the limit, and `InferenceFailed` if the child cannot start now or is killed.
     """
     if harmless:
         return _infer_here(model)
@@ -163,13 +174,12 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
 
 
 def _infer_in_child(model: bytes) -> bytes | None:
-    if not hasattr(signal, "setitimer"):  # Windows cannot limit the child in this way
-        return None
+    # Windows cannot limit the child in this way.
+    library = _onnx_library() if hasattr(signal, "setitimer") else None
+    if library is None:
+        return _infer_harmless_nodes(model)
     import subprocess  # here, because it takes 2 ms
 
-    library = _onnx_library()
-    if library is None:
-        return None
     memory = _MEMORY + _MEMORY_PER_BYTE * len(model)
     seconds = _SECONDS + _SECONDS_PER_MIB * len(model) / (1 << 20)
     command = [sys.executable, "-I", "-S", "-c", _CHILD, library, str(memory), str(seconds)]
@@ -198,7 +208,7 @@ def _infer_in_child(model: bytes) -> bytes | None:
         raise_out_of_memory(error)
         if error.errno in _EXHAUSTED:
             raise InferenceFailed(f"the type inference process cannot be started: {error.strerror}") from error
-        return None
+        return _infer_harmless_nodes(model)
     has_begun, answer = child.stdout.startswith(_BEGUN), child.stdout[len(_BEGUN) :]
     if child.returncode == 0:
         return answer if len(answer) <= _ANSWER + _ANSWER_PER_BYTE * len(model) else None
@@ -227,6 +237,33 @@ def _infer_here(model: bytes) -> bytes:
         return bytes(onnx.shape_inference.infer_shapes(model, data_prop=False).SerializeToString())
     # Called by onnx.shape_inference, which would parse the result. The flags: check_type, strict_mode, data_prop.
     return bytes(compiled.infer_shapes(model, False, False, False))
+
+
+def _infer_harmless_nodes(skeleton: bytes) -> bytes | None:
+    """Inference in this process without the nodes that need a child: what follows from their types stays unknown."""
+    import onnx
+
+    model = onnx.ModelProto.FromString(skeleton)
+    graph = model.graph
+    longest = max((info.ByteSize() for infos in (graph.input, graph.value_info) for info in infos), default=0)
+    if len(graph.node) * max(longest, _RESHAPED_BYTES) > _HARMLESS_BYTES:
+        return None
+    functions = {(function.domain, function.name) for function in model.functions}
+
+    def is_harmless_node(node: onnx.NodeProto) -> bool:
+        op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        is_function = (node.domain, node.op_type) in functions
+        return not is_function and (_is_harmless(op_type) or op_type in _HARMLESS_IN_SKELETONS)
+
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    del part.graph.node[:], part.functions[:]
+    part.graph.node.extend(node for node in graph.node if is_harmless_node(node))
+    found = onnx.ModelProto.FromString(_infer_here(part.SerializeToString())).graph
+    del graph.value_info[:], graph.output[:]
+    graph.value_info.extend(found.value_info)
+    graph.output.extend(found.output)
+    return bytes(model.SerializeToString())
 
 
 @functools.cache
