@@ -101,6 +101,7 @@ def _print(result: DemoResult, per_node: bool) -> None:
 
 
 def _print_subgraphs(plan: Plan) -> None:
+    from ...base.formatting import counted
     from ..text import print_table, shorten
 
     rows = [
@@ -108,7 +109,7 @@ def _print_subgraphs(plan: Plan) -> None:
         for number, part in enumerate(plan.subgraphs, start=1)
     ]
     print_table(
-        f"{plan.model_name} on HETERO:{','.join(plan.devices)}: {plan.num_subgraphs} subgraphs",
+        f"{plan.model_name} on HETERO:{','.join(plan.devices)}: {counted(plan.num_subgraphs, 'subgraph')}",
         (">subgraph", "device", ">nodes", "first node", "last node"),
         rows,
     )
