@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -28,7 +29,8 @@ Make = Callable[..., onnx.ModelProto]
 
 
 @pytest.fixture(autouse=True)
-def in_processes_of_their_own() -> Iterator[None]:
+def in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(isolation, "_kept", OrderedDict())
     with new_processes():
         yield
 
@@ -49,6 +51,28 @@ def test_a_child_answers_as_onnx_does(make_model: Make) -> None:
     answer = infer_types(model.SerializeToString(), harmless=False)
     assert answer is not None
     assert onnx.ModelProto.FromString(answer) == onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def test_an_answer_for_a_small_model_is_kept(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: started.append(args) or run(*args, **options))
+    monkeypatch.setattr(isolation, "_MOST_KEPT", 2)
+
+    def infer(length: int) -> bytes | None:
+        nodes, tensors = vector_of(length)
+        return infer_types(make_model(nodes, initializers=tensors).SerializeToString(), harmless=False)
+
+    first = infer(1)
+    assert first is not None and infer(1) == first
+    assert len(started) == 1
+    infer(2)
+    assert infer(1) == first
+    infer(3)  # removes the answer for 2, which was asked for least recently
+    assert infer(1) == first
+    assert len(started) == 3
+    infer(2)
+    assert len(started) == 4
 
 
 def test_forks_for_other_tests_answer_as_new_processes(make_model: Make) -> None:
@@ -286,6 +310,8 @@ import ctypes, faulthandler, os, resource, sys, traceback
 faulthandler.enable()
 sys.path[:0] = {path!r}
 import hetero
+from hetero.model import isolation
+isolation._KEPT_BYTES = 0  # each fork starts a child
 core = hetero.Core()
 def answer():
     plan = core.plan(model, "HETERO:FPGA,CPU")
