@@ -64,7 +64,8 @@ def test_an_answer_for_a_small_model_is_kept(make_model: Make, monkeypatch: pyte
         return infer_types(make_model(nodes, initializers=tensors).SerializeToString(), harmless=False)
 
     first = infer(1)
-    assert first is not None and infer(1) == first
+    assert first is not None
+    assert infer(1) == first
     assert len(started) == 1
     infer(2)
     assert infer(1) == first

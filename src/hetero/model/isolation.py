@@ -48,8 +48,8 @@ _ANSWER_PER_BYTE = 4
 # The maximum size in B of all inferred types of a harmless model, whose ranks are bounded by the types in the file.
 _HARMLESS_BYTES = 8 << 20
 
-# Answers of the child that are kept, and the maximum size in B of each and of its model: the bodies of If, Loop and Scan
-# are inferred again for each graph around them and for each device.
+# The number of the child's answers that are kept, and the maximum size in B of each and of its model: the bodies of If,
+# Loop and Scan are inferred again for each graph around them and for each device.
 _MOST_KEPT = 128
 _KEPT_BYTES = 64 << 10
 
