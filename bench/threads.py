@@ -13,7 +13,8 @@ numbers, and integers of 0 or 1.
 
 ``--whole`` measures each library in processes of its own. "Two processes" says what the machine allows: how many times
 as many inferences it completes if two processes, which share the weights, each run the model on one thread. They divide
-no work and wait for nothing, so what is missing from 2 is lost to memory, caches and the processor's clock.
+no work and wait for nothing, so what is missing from 2 is lost to memory, caches and the processor's clock. The two
+processors of a virtual machine may at times be two threads of one core, where they complete 1.1 to 1.4 times as many.
 """
 
 from __future__ import annotations
