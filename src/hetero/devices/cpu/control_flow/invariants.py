@@ -28,12 +28,7 @@ def with_invariants_captured(
 
     ``initial``: the element types of all carried values before the first iteration, None if unknown.
     ``appends``: the carried values that the body no longer has."""
-    source = {
-        result: plan.inputs[0]
-        for plan in body.nodes
-        if plan.node.op_type == "Identity"
-        for result in plan.outputs
-    }  # fmt: skip
+    source = {plan.outputs[0]: plan.inputs[0] for plan in body.nodes if plan.node.op_type == "Identity"}
     appended = {append.carried for append in appends}
     carried = [at for at in range(len(initial)) if at not in appended]
     kept, captures = [], []

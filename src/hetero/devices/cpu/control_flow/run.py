@@ -84,18 +84,19 @@ def _loop(plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner)
     body, nested = plan.nested.graphs[0], plan.nested
     limit, condition, *initial = [*operands[: nested.num_inputs], None, None][: max(nested.num_inputs, 2)]
     removed = {*nested.kept, *(append.carried for append in nested.appends)}
-    carried: list[Any] = [value for at, value in enumerate(initial) if at not in removed]
+    places = [at for at in range(len(initial)) if at not in removed]
+    carried = [initial[at] for at in places]
     count = None if limit is None else max(_single(limit, "the trip count"), 0)
     proceed = condition is None or bool(_single(condition, "the condition"))
     num_scanned = len(body.outputs) - 1 - len(carried) - len(nested.appends)
     items = [_Items(count, append, initial[append.carried]) for append in nested.appends]
     stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
     number_rank, flag_rank = body.input_ranks[:2]
-    own = [_ZERO[number_rank == 1], _TRUE[flag_rank == 1], *carried]
+    own: list[Any] = [_ZERO[number_rank == 1], _TRUE[flag_rank == 1], *carried]
     if proceed and count != 0:
         bodies.iterate(Layout(True, 1 + len(carried)), own, [], stacks, _UNLIMITED if count is None else count)
     values: list[Any] = list(initial)
-    for at, value in zip([at for at in range(len(initial)) if at not in removed], own[2:], strict=True):
+    for at, value in zip(places, own[2:], strict=True):
         values[at] = value
     for append, rows in zip(nested.appends, items, strict=True):
         values[append.carried] = joined(append, rows.start, rows.pieces())
