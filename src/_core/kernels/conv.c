@@ -94,7 +94,7 @@
 #define REGION 60000
 #define MOST_TERMS 16 /* of a sum that is divided by terms */
 
-#define AS_CHEAP 0.97 /* of two estimates that differ by less, joined rows take less time */
+#define AS_CHEAP 0.97 /* where the estimates of both forms differ by less, joined rows were faster */
 #define DEPTHWISE_JOINED (16 * VF_LANES) /* pixels of a plane: in shorter joined rows, the last tile is often small */
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
@@ -875,7 +875,7 @@ int HT_KERNEL(conv)(const ht_call *call)
         way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     } else if (winograd) {
         way = WINOGRAD;
-    } else if (c.tiled || c.in_channels == 0) { /* by whose number other ways divide */
+    } else if (c.tiled || c.in_channels == 0) { /* other ways divide by the number of input channels */
         c = joined;
     } else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps) {
         way = ROW;

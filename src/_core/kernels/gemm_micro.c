@@ -121,7 +121,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
             acc[i][j] = vf_set1(0.0f);
 
     /* C is prefetched meanwhile: stores to uncached lines would fill the store buffer at the end. If rows are not aligned to
-     * lines, the tile to the left has written to the line where a row of this tile begins, so the line where it ends counts. */
+     * lines, the tile to the left has written to the line in which a row of this tile begins; the line in which it ends is new. */
     for (int i = 0; i < rows; i++)
         for (int j = 1; j <= panels; j++)
             ht_fetch_to_write(t->c + i * t->c_row + j * HT_PANEL - 1);
@@ -340,8 +340,8 @@ HT_INLINE void quad_tile(quads *q, int64_t row, int64_t v, const int width, cons
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
-    /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows: by the end of
-     * each line's length, as in tile_body. */
+    /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows. The addresses
+     * are those of the last elements, as in tile_body. */
     float *const c = q->c + row * q->c_row + v * VF_LANES;
     const float *const addend = q->addend ? q->addend + row * q->addend_row + v * VF_LANES : NULL;
 #pragma GCC unroll 8

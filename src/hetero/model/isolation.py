@@ -67,8 +67,8 @@ _HARMLESS_NAMES = (
 )
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
-# Operators whose inference also reads constants, which are short in a skeleton. No result has a higher rank than the
-# first input, except that of Reshape: a shape of 1 KiB has 128 dims, of up to 11 B each.
+# Operators whose inference also reads constants. Models for inference contain no constant above 1 KiB, so a result of
+# Reshape has at most 128 dimensions, each of up to 11 B. No other result has a higher rank than the first input.
 _HARMLESS_IN_SKELETONS = frozenset(
     ["Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze"]
 )
@@ -174,6 +174,7 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
 
 
 def _infer_in_child(model: bytes) -> bytes | None:
+    """`infer_types` of a model that is not harmless."""
     # Windows cannot limit the child in this way.
     library = _onnx_library() if hasattr(signal, "setitimer") else None
     if library is None:

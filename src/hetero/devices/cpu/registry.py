@@ -386,6 +386,21 @@ class NestedGraph:
     input_ranks: tuple[int | None, ...]
     row_shape: Callable[[int], tuple[Dim, ...]] | None = None
 
+    def without_carried(self, gone: Collection[int]) -> NestedGraph:
+        """A Loop's body without some of the values that it carries, as inputs and as outputs. ``gone``: their places
+        among these values."""
+        num_carried = len(self.inputs) - 2
+        rest = [place for place in range(num_carried) if place not in gone]
+        inputs = [0, 1, *(2 + place for place in rest)]
+        results = [0, *(1 + place for place in rest), *range(1 + num_carried, len(self.results))]
+        return dataclasses.replace(
+            self,
+            inputs=tuple(self.inputs[at] for at in inputs),
+            results=tuple(self.results[at] for at in results),
+            outputs=tuple(self.outputs[at] for at in results),
+            input_ranks=tuple(self.input_ranks[at] for at in inputs),
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Nested:

@@ -122,18 +122,19 @@ def test_random_bodies(data: st.DataObject) -> None:
         kind, first, second = data.draw(st.tuples(st.integers(0, 4), st.sampled_from(names), st.sampled_from(names)))
         if kind == 0:
             return first
-        made = {1: ("Identity", [first]), 2: ("Add", [first, second]), 3: ("MatMul", ["w", first])}
-        op, inputs = made.get(kind, ("Identity", [f"v{name[1:]}" if f"v{name[1:]}" in names else first]))
+        own = f"v{name[1:]}"
+        made = [("Identity", [own]), ("Identity", [first]), ("Add", [first, second]), ("MatMul", ["w", first])]
+        op, inputs = made[kind - 1]
         nodes.append(helper.make_node(op, inputs, [name]))
         return name
 
-    outputs = [result(f"u{at}") for at in range(number)]
-    scanned = [result("s0")]
-    # A value may not be an output twice.
-    for at, name in enumerate([*outputs, *scanned]):
-        if name in [*outputs, *scanned][:at] or name in names:
-            nodes.append(helper.make_node("Identity", [name], [f"o{at}"]))
-            (outputs if at < number else scanned)[at if at < number else 0] = f"o{at}"
+    outputs: list[str] = []
+    for name in [*(result(f"u{at}") for at in range(number)), result("s0")]:
+        if name in outputs:  # onnxruntime rejects a value that is an output twice
+            nodes.append(helper.make_node("Identity", [name], [f"o{len(outputs)}"]))
+            name = f"o{len(outputs)}"
+        outputs.append(name)
+    *outputs, scanned = outputs
     vector = [3]
     body = helper.make_graph(
         nodes,
@@ -148,7 +149,7 @@ def test_random_bodies(data: st.DataObject) -> None:
             helper.make_tensor_value_info("more", TensorProto.BOOL, []),
             *(helper.make_tensor_value_info(name, TensorProto.FLOAT, vector) for name in outputs),
             helper.make_tensor_value_info("w_out", TensorProto.FLOAT, [3, 3]),
-            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, vector) for name in scanned),
+            *(helper.make_tensor_value_info(name, TensorProto.FLOAT, vector) for name in [scanned]),
         ],
     )
     body.node.add(op_type="Identity", input=["w"], output=["w_out"])

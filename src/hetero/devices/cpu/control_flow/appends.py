@@ -54,17 +54,13 @@ def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]
         gone.add(makers[result])
     if not appends:
         return body, ()
-    kept = [at for at in range(num_carried) if all(at != append.carried for append in appends)]
-    inputs = [0, 1, *(2 + at for at in kept)]
-    results = [0, *(1 + at for at in kept), *range(1 + num_carried, len(body.results))]
     appended = [(body.outputs[1 + append.carried][0], None) for append in appends]
+    rest = body.without_carried([append.carried for append in appends])
     return dataclasses.replace(
-        body,
+        rest,
         nodes=[plan for position, plan in enumerate(body.nodes) if position not in gone],
-        inputs=tuple(body.inputs[at] for at in inputs),
-        results=(*(body.results[at] for at in results), *items),
-        outputs=(*(body.outputs[at] for at in results), *appended),
-        input_ranks=tuple(body.input_ranks[at] for at in inputs),
+        results=(*rest.results, *items),
+        outputs=(*rest.outputs, *appended),
     ), tuple(appends)
 
 

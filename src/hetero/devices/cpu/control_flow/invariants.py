@@ -31,7 +31,7 @@ def with_invariants_captured(
     source = {plan.outputs[0]: plan.inputs[0] for plan in body.nodes if plan.node.op_type == "Identity"}
     appended = {append.carried for append in appends}
     carried = [at for at in range(len(initial)) if at not in appended]
-    kept, captures = [], []
+    kept, places, captures = [], [], []
     for place, at in enumerate(carried):
         value, result = body.inputs[2 + place], body.results[1 + place]
         while result in source:
@@ -39,17 +39,8 @@ def with_invariants_captured(
         dtype = body.model.type_of(value).dtype
         if result == value and dtype is not None and name_of(dtype) == initial[at] and initial[at] in (*ANY, *STRING):
             kept.append(at)
+            places.append(place)
             captures.append((value, 2 + at))
     if not kept:
         return body, ()
-    places = [place for place, at in enumerate(carried) if at not in kept]
-    inputs = [0, 1, *(2 + place for place in places)]
-    results = [0, *(1 + place for place in places), *range(1 + len(carried), len(body.results))]
-    return dataclasses.replace(
-        body,
-        inputs=tuple(body.inputs[at] for at in inputs),
-        captures=(*captures, *body.captures),
-        results=tuple(body.results[at] for at in results),
-        outputs=tuple(body.outputs[at] for at in results),
-        input_ranks=tuple(body.input_ranks[at] for at in inputs),
-    ), tuple(kept)
+    return dataclasses.replace(body.without_carried(places), captures=(*captures, *body.captures)), tuple(kept)
