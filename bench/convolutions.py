@@ -233,6 +233,7 @@ GROUPS: dict[str, list[Convolution | Product]] = {
     ],
     "products": [
         Product(128, 768, 768),
+        Product(80, 256, 40478),
         Product(128, 768, 3072),
         Product(128, 3072, 768),
         Product(49, 512, 2048),
