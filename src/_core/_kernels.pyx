@@ -87,6 +87,16 @@ def has_tiles():
     return bool(ht_variant_has_tiles(_chosen))
 
 
+def l1_ways():
+    """Lines that a set of the processor's L1 data cache holds, by which kernels choose how they read (kernels/caches.h)."""
+    return ht_l1_ways()
+
+
+def assume_l1_ways(int ways):
+    """For tests: use ``ways`` in place of what the processor says; 0: what the processor says."""
+    ht_assume_l1_ways(ways)
+
+
 cdef int kernel_number(name) except -1:
     number = _kernel_numbers.get(name)
     if number is None:

@@ -95,6 +95,10 @@ cdef extern from "kernels/registry.h" nogil:
     int ht_variant_has_tiles(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
 
+cdef extern from "kernels/caches.h" nogil:
+    int ht_l1_ways()
+    void ht_assume_l1_ways(int ways)
+
 cdef extern from "kernels/indices.h" nogil:
     ctypedef struct ht_index_note:
         int64_t index, size

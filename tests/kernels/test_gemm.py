@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.spread(2)
 VARIANTS = _kernels.variants("gemm", "matmul", "pack_b")
 CLIP, RELU, SIGMOID = 2, 1, 8
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def l1_ways() -> Iterator[Callable[[int], None]]:
+    yield _kernels.assume_l1_ways
+    _kernels.assume_l1_ways(0)
 
 
 def scratch_bytes(n: int, k: int) -> int:
@@ -252,6 +259,22 @@ def test_rows_do_not_depend_on_their_neighbors(variant: str) -> None:
     for start, stop in [(0, 17), (17, 50), (4, 11)]:
         part = gemm(a[start:stop].copy(), b, stop - start, 40, 600, packed=True, variant=variant)
         np.testing.assert_array_equal(part, whole[start:stop])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("k", [1022, 1023, 1024, 1025, 2048, 3072])
+def test_rows_that_share_sets_of_the_l1_cache(variant: str, k: int, l1_ways: Callable[[int], None]) -> None:
+    """Rows that lie a multiple of 4096 bytes apart are copied if a set has few lines: the same sums."""
+    rng = np.random.default_rng(k)
+    for m, packed in itertools.product((6, 7, 13, 24), (False, True)):
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, 50), np.float32)
+        addend = rng.standard_normal((m, 50), np.float32)
+        found = []
+        for ways in (8, 12):
+            l1_ways(ways)
+            found.append(gemm(a, b, m, 50, k, packed=packed, addend=addend, variant=variant))
+        np.testing.assert_array_equal(*found)
+        assert_close(found[0], a.astype(np.float64) @ b + addend, k)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

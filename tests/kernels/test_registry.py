@@ -46,6 +46,24 @@ def test_variants_are_those_that_the_system_reports() -> None:
     assert set(told.stdout.split()) == {name for name, wanted in needed.items() if wanted <= flags}
 
 
+def test_lines_of_a_set_of_the_l1_cache_are_those_that_the_system_reports() -> None:
+    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    ways = [
+        int((cache / "ways_of_associativity").read_text())
+        for cache in caches
+        if ((cache / "level").read_text(), (cache / "type").read_text()) == ("1\n", "Data\n")
+    ]
+    if platform.machine() != "x86_64" or not ways:
+        pytest.skip("x86-64 Linux only")
+    assert [_kernels.l1_ways()] == ways
+    try:
+        _kernels.assume_l1_ways(3)
+        assert _kernels.l1_ways() == 3
+    finally:
+        _kernels.assume_l1_ways(0)
+    assert [_kernels.l1_ways()] == ways
+
+
 @pytest.mark.skipif("avx512_amx" not in _kernels.variants(), reason="needs AMX")
 def test_a_signal_stack_too_small_for_tiles_leaves_the_other_variants() -> None:
     """Linux then refuses the use of tiles."""

@@ -10,6 +10,7 @@
  * where two threads share a core, each gets half of its decoder.
  * Cost: 2 * m * n * k operations; packing B reads and writes k * n elements once.
  */
+#include "caches.h"
 #include "gemm_micro.h"
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
@@ -636,12 +637,14 @@ void ht_gemm_packing(const ht_tile *origin, const float *b, int64_t ldb, float *
 }
 
 /* Would the rows of a tile of A evict each other from the L1 cache? They do if they lie a multiple of 4096 bytes apart:
- * all their lines in use then belong to one set, which holds 8 or 12 lines. */
+ * all their lines in use then belong to one set. A set of 12 lines (Intel since Ice Lake, AMD since Zen 5) holds them and
+ * those of B; for one of 8, they are copied, which takes an eighth of the time of a product. */
 #if HT_TILE_ROWS > 6
+#define ROOMY_WAYS 12
 static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 {
     const int64_t apart = a_row * (int64_t)sizeof(float) % 4096;
-    return a_k == 1 && height > 6 && ht_min64(apart, 4096 - apart) < 8;
+    return a_k == 1 && height > 6 && ht_min64(apart, 4096 - apart) < 8 && ht_l1_ways() < ROOMY_WAYS;
 }
 #define COPY_FLOATS (HT_TILE_ROWS * (HT_LONG_K + 2 * HT_PANEL))
 #else
