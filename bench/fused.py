@@ -106,6 +106,22 @@ def attention(length: int) -> Case:
     return model_of(nodes, inputs, {"root": np.array(8, np.float32), "mask": mask}), inputs
 
 
+INVERTED = ((16, 96, 112, 2), (32, 192, 112, 2), (64, 128, 112, 1), (128, 768, 80, 1))
+
+
+def inverted(channels: int, maps: int, size: int, stride: int) -> Case:
+    """A 1x1 convolution to ``maps`` channels, Relu, and a depthwise convolution of 3x3."""
+    inputs = {"x": normal(1, channels, size, size, seed=0)}
+    nodes = [
+        NODE("Conv", ["x", "w"], ["wide"]),
+        NODE("Relu", ["wide"], ["active"]),
+        NODE("Conv", ["active", "v"], ["y"], group=maps, pads=[1] * 4, strides=[stride] * 2),
+    ]
+    return model_of(
+        nodes, inputs, {"w": normal(maps, channels, 1, 1, seed=1), "v": normal(maps, 1, 3, 3, seed=2)}
+    ), inputs
+
+
 def tiny_chain(length: int) -> Case:
     inputs = {"x": np.ones(4, np.float32)}
     nodes = [NODE("Add" if i % 2 else "Mul", [f"v{i}" if i else "x", "c"], [f"v{i + 1}"]) for i in range(length)]
@@ -118,6 +134,9 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield f"{make.__name__.replace('_', ' ')}, {ROWS} x {width}", make(width)
     for length in (32, 128, 512):
         yield f"attention, 12 heads, {length} x 64", attention(length)
+    for channels, maps, size, stride in INVERTED:
+        name = f"1x1 and depthwise convolution, {channels} to {maps} at {size}x{size}, stride {stride}"
+        yield name, inverted(channels, maps, size, stride)
     yield "one node of 4 numbers", tiny_chain(1)
     yield "1,000 nodes of 4 numbers", tiny_chain(1000)
 

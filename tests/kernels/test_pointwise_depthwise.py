@@ -21,6 +21,14 @@ VARIANTS = _kernels.variants("pointwise_depthwise")
 SCRATCH = (1 << 20) + (512 << 10)
 
 
+def least_scratch(channels: int, maps: int, size: list[int], height: int, stride: int, rows: int) -> int:
+    """For bands of at most four rows of the result."""
+    read = min((min(rows, 4) - 1) * stride + height, size[0]) * size[1]
+    band = channels * -(-read // 16) * 16 + 16 * (-(-read // 16) | 1) * 16
+    kept = maps * -(-max(0, height - stride) * size[1] // 16) * 16
+    return (1 << 20) + 4 * (band + kept)
+
+
 def packed(w: Array, variant: str | None) -> Array:
     maps, k = w.shape[0], w.shape[1]
     return _kernels.call(
@@ -93,10 +101,11 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     if (out[0] - 1) * strides[0] - begin[0] >= sizes[0]:
         return  # a row of windows within the padding: refused
     wanted = expected(x, w1, w2, strides, begin, end, bias1, bias2, activations)
-    least = SCRATCH if sizes[0] * sizes[1] * channels < 60000 else 8 << 20
+    least = least_scratch(channels, maps, sizes, kernel[0], strides[0], out[0])
+    scratch = draw(st.sampled_from([least, least, least + (least - (1 << 20)) // 2, 16 << 20]))
     found = joined(
         x, w1, w2, strides, begin, out, bias1=bias1, bias2=bias2, activations=activations, variant=variant,
-        scratch=draw(st.sampled_from([least, 16 << 20])), team=_kernels.Team(draw(st.sampled_from([1, 1, 3]))),
+        scratch=scratch, team=_kernels.Team(draw(st.sampled_from([1, 1, 3]))),
     )  # fmt: skip
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
 
@@ -159,3 +168,14 @@ def test_rejected(bad: dict[str, Any]) -> None:
     joined(**good)
     with pytest.raises(InferenceError):
         joined(**{**good, **bad})
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_minimum_scratch_memory(stride: int) -> None:
+    x, w1, w2 = normal(1, 4, 32, 20), normal(24, 4, 1, 1, seed=1), normal(24, 1, 3, 3, seed=2)
+    out = ((32 - 1) // stride + 1, (20 - 1) // stride + 1)
+    least = least_scratch(4, 24, [32, 20], 3, stride, out[0])
+    arguments = (x, w1, w2, (stride, stride), (1, 1), out)
+    np.testing.assert_array_equal(joined(*arguments, scratch=least), joined(*arguments))
+    with pytest.raises(InferenceError):
+        joined(*arguments, scratch=least - 1)

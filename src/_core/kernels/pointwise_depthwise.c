@@ -3,20 +3,21 @@
  *
  * The result of the 1x1 convolution, which may be several times as large as x and y, is never in memory: of a band of
  * its rows, some channels at a time are computed in the L2 cache and read there. The inputs of a band are packed once
- * for all channels of a unit. The rows of two bands overlap by the height of the kernel - stride, and are computed for
- * each.
+ * for all channels of a unit, while the first of them are computed. The rows that a band shares with the next, the height of the kernel - stride, are kept for
+ * it.
  *
  * in: x[N][C][H][W]; w1 by pack_b with ints (1, C, M, 1); bias1[M] or NULL; w2[M][1][height][width]; bias2[M] or NULL.
  * out: y[N][M][rows][columns]; overlaps no input.
  * ints: activation1, activation2 (unary.h), height, width, strides, pads before (two each). Pads after follow from y's
  *   shape. Each row of windows contains a row of the input.
  * floats: the two parameters of activation1, and of activation2.
- * scratch: HT_CONV_SCRATCH bytes, and the packed inputs and HT_POINTWISE_CHANNELS channels of a band, at least of
- *   min(rows, HT_POINTWISE_LEAST_ROWS) output rows. Bands are as high as it allows.
+ * scratch: HT_CONV_SCRATCH bytes, the kept rows of all channels, and the packed inputs and HT_POINTWISE_CHANNELS channels
+ *   of a band, at least of min(rows, HT_POINTWISE_LEAST_ROWS) output rows. Bands are as high as it allows.
  *
- * Division: units are bands of images times chunks of channels, by the numbers of both that take the minimum time: more
- * bands compute more rows twice, and more chunks pack more inputs. The sums do not depend on the bands, because these have several rows if the
- * result does: conv_depthwise.c adds up the products of a single row in another order.
+ * Division: units are strips of images times chunks of channels, by the numbers of both that take the minimum time: more
+ * strips compute more rows twice, and more chunks pack more inputs. A unit computes its strip band by band. The sums do
+ * not depend on the bands, because these have several rows if the result does: conv_depthwise.c adds up the products of a
+ * single row in another order.
  */
 #include "blocks.h"
 #include "conv.h"
@@ -38,7 +39,8 @@ typedef struct {
     int activation;
     float p0, p1, low, high;
     const ht_call *call;
-    int64_t bands, chunks, units, parts;
+    int64_t rows; /* of a band, at most */
+    int64_t strips, chunks, units, parts;
 } convolutions;
 
 /* Rows [*first, *end) of the input of the depthwise convolution that output rows [y0, y1) need. Returns how many
@@ -52,13 +54,31 @@ static int64_t rows_read(const ht_conv *c, int64_t y0, int64_t y1, int64_t *firs
     return *first - begin;
 }
 
-/* The activation and the depthwise convolution of `count` channels from m on, which are in `expanded`. */
-static void convolve_channels(const convolutions *job, const ht_conv *band, float *expanded, int64_t plane,
-                              int64_t pixels, int64_t m, int64_t count)
+/* A band of a unit: output rows [y0, y1), of which [first, end) of the input are read. */
+typedef struct {
+    int64_t y0, y1, first, end, padding;
+    int64_t known; /* of these input rows, the first so many were kept from the band before */
+} band_rows;
+
+static band_rows band_of(const ht_conv *c, int64_t y0, int64_t y1, int64_t known_end)
 {
+    band_rows band = {.y0 = y0, .y1 = y1};
+    band.padding = rows_read(c, y0, y1, &band.first, &band.end);
+    band.known = ht_max64(0, known_end - band.first);
+    return band;
+}
+
+/* The depthwise convolution of `count` channels from m on, which are in `expanded` without the activation from row
+ * `known` on. */
+static void convolve_channels(const convolutions *job, const ht_conv *band, int64_t known, float *expanded, int64_t m,
+                              int64_t count)
+{
+    const int64_t from = known * band->in[2], pixels = band->in[1] * band->in[2] - from;
     if (!ht_unary_is_clip(job->activation))
-        for (int64_t i = 0; i < count; i++)
-            ht_unary_f32(job->activation, job->p0, job->p1, expanded + i * plane, expanded + i * plane, pixels);
+        for (int64_t i = 0; i < count; i++) {
+            float *channel = expanded + i * band->in_plane + from;
+            ht_unary_f32(job->activation, job->p0, job->p1, channel, channel, pixels);
+        }
     ht_conv c = *band;
     c.x = expanded;
     c.w += m * c.taps;
@@ -67,50 +87,78 @@ static void convolve_channels(const convolutions *job, const ht_conv *band, floa
     ht_conv_depthwise(&c, 0, count);
 }
 
-static void compute_unit(const convolutions *job, int64_t unit, float *scratch)
+/* Copies so many floats of each of `count` channels. */
+static void copy_rows(float *to, int64_t to_channel, const float *from, int64_t from_channel, int64_t count, int64_t floats)
+{
+    for (int64_t i = 0; i < count && floats > 0; i++)
+        memcpy(to + i * to_channel, from + i * from_channel, (size_t)floats * sizeof(float));
+}
+
+/* Channels [m0, m1) of a band of an image. kept: of each of these channels room for `kept_channel` floats, where the rows
+ * of the band before are, and into which those for the next band go, from row `next_first` on. */
+static void compute_band(const convolutions *job, int64_t image, int64_t m0, int64_t m1, const band_rows *band,
+                         int64_t next_first, float *kept, int64_t kept_channel, float *scratch)
 {
     const ht_conv *whole = &job->depthwise;
-    const int64_t chunk = unit % job->chunks, band = unit / job->chunks % job->bands;
-    const int64_t image = unit / job->chunks / job->bands, width = whole->in[2], k = job->channels;
-    const int64_t panels = ht_ceil_div(whole->out_channels, HT_POINTWISE_CHANNELS);
-    const int64_t m0 = ht_part_begin(panels, job->chunks, chunk) * HT_POINTWISE_CHANNELS;
-    const int64_t m1 = ht_min64(whole->out_channels,
-                                ht_part_begin(panels, job->chunks, chunk + 1) * HT_POINTWISE_CHANNELS);
-    const int64_t y0 = ht_part_begin(whole->out[1], job->bands, band);
-    const int64_t y1 = ht_part_begin(whole->out[1], job->bands, band + 1);
-    int64_t first, end;
-    const int64_t padding = rows_read(whole, y0, y1, &first, &end);
-    const int64_t pixels = (end - first) * width, plane = ht_pointwise_plane(pixels);
-    float *packed = scratch + HT_CONV_SCRATCH / sizeof(float), *expanded = packed + ht_panel_floats(k, pixels);
-    const int64_t in_plane = whole->in[1] * width;
-    ht_pack_panels(job->x + image * k * in_plane + first * width, in_plane, 0, k, pixels, packed, k);
+    const int64_t width = whole->in[2], k = job->channels, in_plane = whole->in[1] * width;
+    const int64_t known = band->known * width, plane = ht_pointwise_plane((band->end - band->first) * width);
+    const int64_t pixels = (band->end - band->first) * width - known;
+    float *packed = kept + whole->out_channels * kept_channel, *expanded = packed + ht_panel_floats(k, pixels);
+    const float *x = job->x + image * k * in_plane + band->first * width + known;
     ht_conv c = *whole;
-    c.y += image * whole->out_channels * c.pixels + y0 * c.out[2];
+    c.y += image * whole->out_channels * c.pixels + band->y0 * c.out[2];
     c.out_channels = 1;
     c.in_plane = plane;
-    c.in[1] = end - first;
-    c.out[1] = y1 - y0;
-    c.pad[1] = padding;
+    c.in[1] = band->end - band->first;
+    c.out[1] = band->y1 - band->y0;
+    c.pad[1] = band->padding;
     c.scratch = scratch;
-    const int64_t together = ht_max64(1, L1_FLOATS / plane);
+    const int64_t together = ht_max64(1, L1_FLOATS / plane), next = ht_max64(0, band->end - next_first) * width;
     for (int64_t m = m0; m < m1 && !ht_stopping(); m += HT_POINTWISE_CHANNELS) {
         const int64_t count = ht_min64(HT_POINTWISE_CHANNELS, m1 - m);
         const ht_epilogue e = {.bias = job->bias ? job->bias + m : NULL, .bias_row = 1, .alpha = 1, .beta = 1,
                                .low = job->low, .high = job->high};
         const int64_t blocks = ht_max64(1, ht_ceil_div(k, HT_BLOCK_K));
+        copy_rows(expanded, plane, kept + (m - m0) * kept_channel, kept_channel, count, known);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t k0 = ht_part_begin(k, blocks, block), k1 = ht_part_begin(k, blocks, block + 1);
+            float *inputs = packed + ht_panel_floats(k0, pixels);
             const ht_tile t = {.a = job->w + m * k + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL,
-                               .b = packed + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = k * HT_PANEL, .c = expanded,
-                               .c_row = plane, .k = k1 - k0, .accumulate = block > 0, .epilogue = k1 == k ? &e : NULL,
+                               .b = inputs, .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL,
+                               .c = expanded + known, .c_row = plane, .k = k1 - k0, .accumulate = block > 0,
+                               .epilogue = k1 == k ? &e : NULL,
                                .next = k1 < k                        ? job->w + m * k + k1 * HT_PANEL
                                        : m + count < whole->out_channels ? job->w + (m + count) * k
                                                                          : NULL};
-            ht_gemm_block(&t, k * HT_PANEL, count, pixels);
+            if (m == m0)
+                ht_gemm_packing(&t, x + k0 * in_plane, in_plane, inputs, k * HT_PANEL, count, pixels);
+            else
+                ht_gemm_block(&t, k * HT_PANEL, count, pixels);
         }
         for (int64_t i = 0; i < count; i += together)
-            convolve_channels(job, &c, expanded + i * plane, plane, pixels, m + i,
-                              ht_min64(together, count - i));
+            convolve_channels(job, &c, band->known, expanded + i * plane, m + i, ht_min64(together, count - i));
+        copy_rows(kept + (m - m0) * kept_channel, kept_channel, expanded + known + pixels - next, plane, count, next);
+    }
+}
+
+static void compute_unit(const convolutions *job, int64_t unit, float *scratch)
+{
+    const ht_conv *c = &job->depthwise;
+    const int64_t chunk = unit % job->chunks, strip = unit / job->chunks % job->strips;
+    const int64_t image = unit / job->chunks / job->strips;
+    const int64_t panels = ht_ceil_div(c->out_channels, HT_POINTWISE_CHANNELS);
+    const int64_t m0 = ht_part_begin(panels, job->chunks, chunk) * HT_POINTWISE_CHANNELS;
+    const int64_t m1 = ht_min64(c->out_channels, ht_part_begin(panels, job->chunks, chunk + 1) * HT_POINTWISE_CHANNELS);
+    const int64_t top = ht_part_begin(c->out[1], job->strips, strip);
+    const int64_t rows = ht_part_begin(c->out[1], job->strips, strip + 1) - top, bands = ht_ceil_div(rows, job->rows);
+    const int64_t kept_channel = ht_pointwise_kept(c->kernel[1], c->stride[1], c->in[2]);
+    float *kept = scratch + HT_CONV_SCRATCH / sizeof(float);
+    for (int64_t b = 0, known_end = 0; b < bands && !ht_stopping(); b++) {
+        const int64_t y0 = top + ht_part_begin(rows, bands, b), y1 = top + ht_part_begin(rows, bands, b + 1);
+        const band_rows band = band_of(c, y0, y1, known_end);
+        const int64_t next_first = b + 1 < bands ? ht_max64(0, y1 * c->stride[1] - c->pad[1]) : band.end;
+        compute_band(job, image, m0, m1, &band, next_first, kept, kept_channel, scratch);
+        known_end = band.end;
     }
 }
 
@@ -123,40 +171,41 @@ static void compute_part(void *context, int64_t part, int thread)
 }
 
 /* Does a band of so many output rows fit the scratch memory? */
-static int band_fits(const ht_conv *c, int64_t channels, int64_t rows, int64_t scratch_bytes)
+static int band_fits(const ht_conv *c, int64_t channels, int64_t maps, int64_t rows, int64_t scratch_bytes)
 {
     const int64_t read = ht_pointwise_rows_read(rows, c->kernel[1], c->stride[1], c->in[1]);
-    return ht_pointwise_bytes(channels, ht_size_product(read, c->in[2])) <= scratch_bytes - HT_CONV_SCRATCH;
+    const int64_t kept = ht_size_product(maps, ht_pointwise_kept(c->kernel[1], c->stride[1], c->in[2]));
+    const int64_t band = ht_pointwise_bytes(channels, ht_size_product(read, c->in[2]));
+    return ht_size_sum(band, ht_size_product(kept, sizeof(float))) <= scratch_bytes - HT_CONV_SCRATCH;
 }
 
-/* Sets the numbers of bands, at least `fewest`, and chunks that take the minimum time. */
-static void divide(convolutions *job, int64_t batch, int64_t fewest, double cost)
+/* Sets the numbers of strips and chunks that take the minimum time. */
+static void divide(convolutions *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->depthwise;
     const int64_t wanted = ht_ceil_div(ht_wanted(job->call, cost), batch);
-    const int64_t most_bands = ht_max64(fewest, ht_min64(wanted, c->out[1] / HT_POINTWISE_LEAST_ROWS));
+    const int64_t most_strips = ht_max64(1, ht_min64(wanted, c->out[1] / HT_POINTWISE_LEAST_ROWS));
     const int64_t panels = ht_ceil_div(c->out_channels, HT_POINTWISE_CHANNELS);
     const int64_t threads = job->call->team ? ht_team_threads(job->call->team) : 1;
     double least = INFINITY;
-    job->bands = fewest;
-    job->chunks = 1;
-    for (int64_t bands = fewest; wanted > 1 && bands <= most_bands; bands++) {
-        const int64_t rows = ht_ceil_div(c->out[1], bands);
+    job->strips = job->chunks = 1;
+    for (int64_t strips = 1; wanted > 1 && strips <= most_strips; strips++) {
+        const int64_t rows = ht_ceil_div(c->out[1], strips);
         const double read = (double)(ht_pointwise_rows_read(rows, c->kernel[1], c->stride[1], c->in[1]) * c->in[2]);
         const double packing = read * (double)job->channels * PACKING;
         const double panel = HT_POINTWISE_CHANNELS *
                              (read * (double)job->channels + (double)(rows * c->out[2] * c->taps) * DEPTHWISE);
-        for (int64_t chunks = 1; chunks <= ht_min64(panels, ht_ceil_div(wanted, bands)); chunks++) {
+        for (int64_t chunks = 1; chunks <= ht_min64(panels, ht_ceil_div(wanted, strips)); chunks++) {
             const double unit = packing + (double)ht_ceil_div(panels, chunks) * panel;
-            const double time = ht_rounds(batch * bands * chunks, threads) * unit;
+            const double time = ht_rounds(batch * strips * chunks, threads) * unit;
             if (time < least) {
                 least = time;
-                job->bands = bands;
+                job->strips = strips;
                 job->chunks = chunks;
             }
         }
     }
-    job->units = batch * job->bands * job->chunks;
+    job->units = batch * job->strips * job->chunks;
     job->parts = ht_parts(job->call, job->units, cost);
 }
 
@@ -194,7 +243,7 @@ int HT_KERNEL(pointwise_depthwise)(const ht_call *call)
         return HT_ERR_OPERAND;
     const int64_t least = ht_min64(c.out[1], HT_POINTWISE_LEAST_ROWS);
     int64_t bands = 1;
-    while (!band_fits(&c, k, ht_ceil_div(c.out[1], bands), call->scratch_bytes))
+    while (!band_fits(&c, k, maps, ht_ceil_div(c.out[1], bands), call->scratch_bytes))
         if (ht_ceil_div(c.out[1], bands++) <= least)
             return HT_ERR_OPERAND;
     if (!ht_conv_depthwise_fits(&c))
@@ -203,11 +252,11 @@ int HT_KERNEL(pointwise_depthwise)(const ht_call *call)
     c.out_channels = maps;
     convolutions job = {.depthwise = c, .x = (const float *)x->data, .w = (const float *)w->data,
                         .bias = bias ? (const float *)bias->data : NULL, .channels = k, .activation = (int)ints[0],
-                        .p0 = (float)call->floats[0], .p1 = (float)call->floats[1], .call = call};
+                        .p0 = (float)call->floats[0], .p1 = (float)call->floats[1], .rows = ht_ceil_div(c.out[1], bands), .call = call};
     ht_unary_clip_range(job.activation, job.p0, job.p1, &job.low, &job.high);
     const double cost = (double)x->dims[2] * (double)x->dims[3] * (double)(batch * maps) * (double)k +
                         (double)y->size * (double)c.taps;
-    divide(&job, batch, bands, cost);
+    divide(&job, batch, cost);
     ht_parallel(call->team, job.parts, compute_part, &job);
     return HT_OK;
 }

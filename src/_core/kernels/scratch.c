@@ -100,8 +100,10 @@ static int64_t of_pointwise_depthwise(const ht_call *call)
     const int64_t *x = call->in[0]->dims, height = call->ints[2], stride = call->ints[4];
     const int64_t least = min64(call->out[0]->dims[2], HT_POINTWISE_LEAST_ROWS);
     const int64_t rows = ht_pointwise_rows_read(least, height, stride, x[2]);
-    const int64_t bytes = ht_pointwise_bytes(x[1], ht_size_product(rows, x[3]));
-    return bytes > LARGEST ? 0 : HT_CONV_SCRATCH + max64(HT_POINTWISE_BYTES, bytes);
+    const int64_t band = max64(HT_POINTWISE_BYTES, ht_pointwise_bytes(x[1], ht_size_product(rows, x[3])));
+    const int64_t kept = ht_size_product(call->out[0]->dims[1], ht_pointwise_kept(height, stride, x[3]));
+    const int64_t bytes = ht_size_sum(band, ht_size_product(kept, sizeof(float)));
+    return bytes > LARGEST ? 0 : HT_CONV_SCRATCH + bytes;
 }
 
 /* With channels in the lanes (pool_lanes.c), if that is faster. */
