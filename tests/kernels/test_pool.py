@@ -266,6 +266,31 @@ def test_bytes(variant: str, dtype: str, shape: Any, kernel: Any, strides: Any, 
     assert np.array_equal(found, np.maximum(expected, limits.min).astype(dtype))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(data=st.data())
+def test_planes_of_bytes_that_share_a_block(variant: str, data: st.DataObject) -> None:
+    """Any number of planes, divided over threads, in which rows end beside those of other threads."""
+    draw = data.draw
+    dtype = draw(st.sampled_from(["int8", "uint8"]))
+    planes, depth = draw(st.sampled_from([1, 2, 7, 33, 70])), draw(st.sampled_from([1, 1, 3]))
+    sizes = [depth, *(draw(st.sampled_from([1, 2, 5, 7, 14, 28, 31, 65])) for _ in range(2))]
+    kernel = [draw(st.integers(1, 2)) if depth > 1 else 1, *(draw(st.integers(1, 5)) for _ in range(2))]
+    strides = [1, *(draw(st.integers(1, 4)) for _ in range(2))]
+    before = [draw(st.integers(0, k - 1)) for k in kernel]
+    after = [draw(st.integers(0, k + 1)) for k in kernel]
+    out = [
+        max(1, (n + b + a - k) // s + 1) for n, b, a, k, s in zip(sizes, before, after, kernel, strides, strict=True)
+    ]
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(planes).integers(limits.min, limits.max, (1, planes, *sizes), dtype=dtype, endpoint=True)
+    ints, spec = [*kernel, *strides, *before, 1, 1, 1, 0], (1, planes, *out)
+    team = _kernels.Team(draw(st.sampled_from([1, 2, 3])))
+    (found,) = _kernels.call("max_pool_any", [x], [(spec, x.dtype)], ints, variant=variant, team=team)
+    wide = x.astype(np.float64)
+    (expected,) = _kernels.call("max_pool_any", [wide], [(spec, wide.dtype)], ints, variant=variant)
+    assert np.array_equal(found, np.maximum(expected, limits.min).astype(dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 @pytest.mark.parametrize("column_major", [0, 1])
 @pytest.mark.parametrize(

@@ -136,14 +136,189 @@ DEFINE_MAX(uint8_t, 0)
 
 /* Bytes without dilations or indices. A block of x is copied, with the least number around it, and combined along its
  * whole length, by columns, then by rows: each window's result then lies where the window begins. So every loop is long,
- * also where the rows of x are short. */
-enum { BLOCK = 1 << 13 }; /* bytes; two blocks are in the L1 cache */
+ * also where the rows of x are short, and small planes share a block. */
+enum {
+    BLOCK = 1 << 13, /* bytes; two blocks are in the L1 cache */
+    PIECE = 32,      /* loops and copies take whole pieces, and write the bytes after their end, which are written later */
+    ROOM = BLOCK + 2 * PIECE
+};
 
 typedef struct {
     const ht_call *call;
     const ht_window *w;
-    int64_t planes, parts;
+    int is_signed;
+    uint8_t least;
+    int64_t lines, columns, planes; /* of results, at a time */
+    int64_t rows, pitch;            /* of a plane in a block, and its columns */
+    int in_pairs;                   /* results lie at even places of the whole block */
+    int64_t all_planes, parts;
 } byte_pool;
+
+static int64_t whole_pieces(int64_t count) { return ht_ceil_div(count, PIECE) * PIECE; }
+
+/* Copies `count` bytes, and the rest of the last piece if both have room for it. */
+HT_INLINE void copy_pieces(const uint8_t *from, int64_t from_room, uint8_t *to, int64_t to_room, int64_t count)
+{
+    if (HT_UNLIKELY(whole_pieces(count) > ht_min64(from_room, to_room))) {
+        memcpy(to, from, (size_t)count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i += PIECE)
+        memcpy(to + i, from + i, PIECE);
+}
+
+HT_INLINE uint8_t larger_of(uint8_t a, uint8_t b, const int is_signed)
+{
+    return (is_signed ? (int8_t)a > (int8_t)b : a > b) ? a : b;
+}
+
+HT_INLINE void larger_of_two(const uint8_t *restrict a, const uint8_t *restrict b, uint8_t *restrict to, int64_t count,
+                             const int is_signed)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = larger_of(a[i], b[i], is_signed);
+}
+
+HT_INLINE void largest_of_three(const uint8_t *restrict a, const uint8_t *restrict b, const uint8_t *restrict c,
+                                uint8_t *restrict to, int64_t count, const int is_signed)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = larger_of(larger_of(a[i], b[i], is_signed), c[i], is_signed);
+}
+
+/* The largest of `taps` elements of *from, `step` apart, from each on. Swaps *from and *to; the result is *from. Returns
+ * how many results there are. */
+HT_INLINE int64_t combine(uint8_t **from, uint8_t **to, int64_t size, int64_t taps, int64_t step, const int is_signed)
+{
+    for (int64_t done = 1, more; done < taps; done += more) {
+        more = taps == 3 ? 2 : ht_min64(done, taps - done);
+        size -= more * step;
+        if (taps == 3)
+            largest_of_three(*from, *from + step, *from + 2 * step, *to, whole_pieces(size), is_signed);
+        else
+            larger_of_two(*from, *from + more * step, *to, whole_pieces(size), is_signed);
+        uint8_t *const made = *to;
+        *to = *from;
+        *from = made;
+    }
+    return size;
+}
+
+/* The rows of each row of windows of the block *from, combined. Swaps *from and *to, and returns how many results there are.
+ * Sets *step to the bytes between the results of adjacent rows of windows: if strides are long, only these are computed. */
+HT_INLINE int64_t combine_rows(const byte_pool *job, uint8_t **from, uint8_t **to, int64_t size, int64_t *step,
+                               const int is_signed)
+{
+    const int64_t taps = job->w->kernel[1], stride = job->w->stride[1], pitch = job->pitch;
+    *step = stride * pitch;
+    if (stride == 1 || taps < 2 || taps > 3 || pitch < PIECE)
+        return combine(from, to, size, taps, pitch, is_signed);
+    *step = pitch;
+    const int64_t lines = (size / pitch - taps) / stride + 1;
+    for (int64_t line = 0; line < lines; line++) {
+        const uint8_t *row = *from + line * stride * pitch;
+        if (taps == 2)
+            larger_of_two(row, row + pitch, *to + line * pitch, whole_pieces(pitch), is_signed);
+        else
+            largest_of_three(row, row + pitch, row + 2 * pitch, *to + line * pitch, whole_pieces(pitch), is_signed);
+    }
+    uint8_t *const made = *to;
+    *to = *from;
+    *from = made;
+    return lines * pitch;
+}
+
+/* Copies the rows and columns from `at` on of the plane x, with the least number around it, into the block; each row is the
+ * largest of the rows with which it shares a window of depth z. x has `room` bytes. */
+static void gather(const byte_pool *job, const uint8_t *x, int64_t room, int64_t z, const int64_t at[2], uint8_t *block)
+{
+    const ht_window *w = job->w;
+    const int64_t rows = job->rows, pitch = job->pitch;
+    int64_t a, b, first, last, low, high;
+    const int64_t at_z = taps_inside(w, 0, z, &a, &b);
+    ht_valid_range(at[0], 1, w->in[1], rows, &first, &last);
+    ht_valid_range(at[1], 1, w->in[2], pitch, &low, &high);
+    if (a >= b || first >= last || low >= high) {
+        memset(block, job->least, (size_t)(rows * pitch));
+        return;
+    }
+    const int64_t width = high - low, between = pitch - width;
+    const uint8_t *from = x + ((at_z + a) * w->in[1] + at[0] + first) * w->in[2] + at[1] + low;
+    uint8_t *to = block + first * pitch + low;
+    if (b - a == 1 && between == 0 && width == w->in[2] && last - first == rows) {
+        memcpy(block, from, (size_t)(rows * pitch));
+        return;
+    }
+    memset(block, job->least, (size_t)(first * pitch + low));
+    for (int64_t row = first; row < last; row++, from += w->in[2], to += pitch) {
+        copy_pieces(from, x + room - from, to, ROOM, width);
+        for (int64_t tap = a + 1; tap < b; tap++)
+            for (int64_t i = 0; i < width; i++)
+                to[i] = larger_of(to[i], from[(tap - a) * w->in[1] * w->in[2] + i], job->is_signed);
+        for (int64_t i = 0; i < between; i += PIECE)
+            memset(to + width + i, job->least, PIECE);
+    }
+    uint8_t *const end = to - pitch + width;
+    memset(end, job->least, (size_t)(block + rows * pitch - end));
+}
+
+/* Pools `count` planes. x has `room` bytes. memory: two blocks. */
+HT_INLINE void pool_bytes(const byte_pool *job, const uint8_t *x, int64_t room, uint8_t *y, int64_t count,
+                          uint8_t *memory, const int is_signed)
+{
+    const ht_window *w = job->w;
+    const int64_t stride = w->stride[2], pitch = job->pitch, plane = job->rows * pitch;
+    for (int64_t z = 0; z < w->out[0]; z++)
+        for (int64_t top = 0; top < w->out[1]; top += job->lines)
+            for (int64_t left = 0; left < w->out[2]; left += job->columns) {
+                const int64_t at[2] = {top * w->stride[1] - w->pad[1], left * stride - w->pad[2]};
+                const int64_t lines = ht_min64(job->lines, w->out[1] - top), width = ht_min64(job->columns, w->out[2] - left);
+                uint8_t *from = memory, *to = memory + ROOM;
+                if (ht_stopping())
+                    return;
+                for (int64_t i = 0; i < count; i++)
+                    gather(job, x + i * w->in_size, room - i * w->in_size, z, at, from + i * plane);
+                int64_t step, size = combine_rows(job, &from, &to, count * plane, &step, is_signed);
+                size = combine(&from, &to, size, w->kernel[2], 1, is_signed);
+                if (job->in_pairs) {
+                    const int64_t pairs = whole_pieces(ht_ceil_div(size, 2));
+                    for (int64_t i = 0; i < pairs; i++)
+                        to[i] = from[2 * i];
+                    from = to;
+                }
+                for (int64_t i = 0; i < count; i++)
+                    for (int64_t line = 0; line < lines; line++) {
+                        const int64_t place = (i * (job->rows / w->stride[1]) + line) * step;
+                        const uint8_t *made = from + (job->in_pairs ? place / 2 : place);
+                        const int64_t row = ((z * w->out[1]) + top + line) * w->out[2] + left;
+                        uint8_t *restrict results = y + i * w->out_size + row;
+                        if (stride == 1 || job->in_pairs)
+                            /* The columns to the left are already written. */
+                            copy_pieces(made, ROOM, results, left ? 0 : w->out_size - row, width);
+                        else
+                            for (int64_t o = 0; o < width; o++)
+                                results[o] = made[o * stride];
+                    }
+            }
+}
+
+static void max_bytes_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const byte_pool *job = (const byte_pool *)context;
+    const ht_window *w = job->w;
+    uint8_t memory[2 * ROOM] = {0}; /* whole pieces are read where nothing was written */
+    const int64_t end = ht_part_begin(job->all_planes, job->parts, part + 1);
+    for (int64_t plane = ht_part_begin(job->all_planes, job->parts, part); plane < end; plane += job->planes) {
+        const int64_t count = ht_min64(job->planes, end - plane), room = (job->all_planes - plane) * w->in_size;
+        const uint8_t *x = (const uint8_t *)job->call->in[0]->data + plane * w->in_size;
+        uint8_t *y = (uint8_t *)job->call->out[0]->data + plane * w->out_size;
+        if (job->is_signed)
+            pool_bytes(job, x, room, y, count, memory, 1);
+        else
+            pool_bytes(job, x, room, y, count, memory, 0);
+    }
+}
 
 /* The outputs along an axis whose windows fit `room`, at least 1. */
 static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
@@ -151,109 +326,23 @@ static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
     return ht_min64(w->out[axis], (room - w->kernel[axis]) / w->stride[axis] + 1);
 }
 
-#define DEFINE_MAX_BYTES(T, LEAST)                                                                                   \
-    static void larger_##T(const T *restrict a, const T *restrict b, T *restrict to, int64_t count)                  \
-    {                                                                                                                \
-        for (int64_t i = 0; i < count; i++)                                                                          \
-            to[i] = a[i] > b[i] ? a[i] : b[i];                                                                       \
-    }                                                                                                                \
-    static void every_second_##T(const T *restrict from, T *restrict to, int64_t count)                              \
-    {                                                                                                                \
-        for (int64_t i = 0; i < count; i++)                                                                          \
-            to[i] = from[2 * i];                                                                                     \
-    }                                                                                                                \
-    /* The largest of `taps` elements of *from, `step` apart, from each on. Swaps *from and *to; the result is *from. */ \
-    static int64_t combine_##T(T **from, T **to, int64_t size, int64_t taps, int64_t step)                           \
-    {                                                                                                                \
-        for (int64_t done = 1, more; done < taps; done += more) {                                                    \
-            more = ht_min64(done, taps - done);                                                                      \
-            size -= more * step;                                                                                     \
-            larger_##T(*from, *from + more * step, *to, size);                                                       \
-            T *const made = *to;                                                                                     \
-            *to = *from;                                                                                             \
-            *from = made;                                                                                            \
-        }                                                                                                            \
-        return size;                                                                                                 \
-    }                                                                                                                \
-    /* Copies `rows` rows of `pitch` columns of the plane x, from row and column `at` on, each the largest of the rows \
-     * with which it shares a window of depth z. */                                                                  \
-    static void gather_##T(const ht_window *w, const T *x, int64_t z, const int64_t at[2], int64_t rows,             \
-                           int64_t pitch, T *block)                                                                  \
-    {                                                                                                                \
-        int64_t a, b, first, last, low, high;                                                                        \
-        const int64_t at_z = taps_inside(w, 0, z, &a, &b);                                                           \
-        ht_valid_range(at[0], 1, w->in[1], rows, &first, &last);                                                     \
-        ht_valid_range(at[1], 1, w->in[2], pitch, &low, &high);                                                      \
-        if (b - a == 1 && pitch == w->in[2] && high - low == pitch && last - first == rows) {                        \
-            memcpy(block, x + ((at_z + a) * w->in[1] + at[0]) * pitch, (size_t)(rows * pitch));                      \
-            return;                                                                                                  \
-        }                                                                                                            \
-        memset(block, LEAST, (size_t)(rows * pitch));                                                                \
-        for (int64_t row = first; low < high && row < last; row++)                                                   \
-            for (int64_t tap = a; tap < b; tap++) {                                                                  \
-                const T *from = x + ((at_z + tap) * w->in[1] + at[0] + row) * w->in[2] + at[1] + low;                \
-                T *to = block + row * pitch + low;                                                                   \
-                if (tap == a)                                                                                        \
-                    memcpy(to, from, (size_t)(high - low));                                                          \
-                else                                                                                                 \
-                    for (int64_t i = 0; i < high - low; i++)                                                         \
-                        to[i] = from[i] > to[i] ? from[i] : to[i];                                                   \
-            }                                                                                                        \
-    }                                                                                                                \
-    static void plane_##T(const ht_window *w, const T *x, T *y)                                                      \
-    {                                                                                                                \
-        T memory[2 * BLOCK];                                                                                         \
-        const int64_t columns = outputs_within(w, 2, BLOCK / w->kernel[1]), stride = w->stride[2];                   \
-        int64_t pitch = (columns - 1) * stride + w->kernel[2];                                                       \
-        if (stride == 2 && pitch % 2 == 1 && (pitch + 1) * w->kernel[1] <= BLOCK)                                    \
-            pitch++; /* results then lie at even places of the whole block */                                        \
-        const int in_pairs = stride == 2 && pitch % 2 == 0;                                                          \
-        const int64_t lines = outputs_within(w, 1, BLOCK / pitch);                                                   \
-        const int64_t rows = (lines - 1) * w->stride[1] + w->kernel[1];                                              \
-        for (int64_t z = 0; z < w->out[0]; z++, y += w->out[1] * w->out[2])                                          \
-            for (int64_t top = 0; top < w->out[1]; top += lines)                                                     \
-                for (int64_t left = 0; left < w->out[2]; left += columns) {                                          \
-                    const int64_t at[2] = {top * w->stride[1] - w->pad[1], left * stride - w->pad[2]};               \
-                    const int64_t height = ht_min64(lines, w->out[1] - top), width = ht_min64(columns, w->out[2] - left); \
-                    T *from = memory, *to = memory + BLOCK;                                                          \
-                    if (ht_stopping())                                                                               \
-                        return;                                                                                      \
-                    gather_##T(w, x, z, at, rows, pitch, from);                                                      \
-                    int64_t size = combine_##T(&from, &to, rows * pitch, w->kernel[2], 1);                           \
-                    size = combine_##T(&from, &to, size, w->kernel[1], pitch);                                       \
-                    if (in_pairs) {                                                                                  \
-                        every_second_##T(from, to, (size + 1) / 2);                                                  \
-                        from = to;                                                                                   \
-                    }                                                                                                \
-                    for (int64_t line = 0; line < height; line++) {                                                  \
-                        const T *made = from + line * w->stride[1] * (in_pairs ? pitch / 2 : pitch);                 \
-                        T *restrict row = y + (top + line) * w->out[2] + left;                                       \
-                        if (stride == 1 || in_pairs)                                                                 \
-                            memcpy(row, made, (size_t)width);                                                        \
-                        else                                                                                         \
-                            for (int64_t i = 0; i < width; i++)                                                      \
-                                row[i] = made[i * stride];                                                           \
-                    }                                                                                                \
-                }                                                                                                    \
-    }
-DEFINE_MAX_BYTES(int8_t, INT8_MIN)
-DEFINE_MAX_BYTES(uint8_t, 0)
-
-static void max_bytes_part(void *context, int64_t part, int thread)
+/* How much is pooled at a time. */
+static void choose_block(byte_pool *job)
 {
-    (void)thread;
-    const byte_pool *job = (const byte_pool *)context;
     const ht_window *w = job->w;
-    const int is_signed = job->call->in[0]->dtype == HT_INT8;
-    const int64_t end = ht_part_begin(job->planes, job->parts, part + 1);
-    for (int64_t plane = ht_part_begin(job->planes, job->parts, part); plane < end; plane++) {
-        const char *x = (const char *)job->call->in[0]->data + plane * w->in_size;
-        char *y = (char *)job->call->out[0]->data + plane * w->out_size;
-        if (is_signed)
-            plane_int8_t(w, (const int8_t *)x, (int8_t *)y);
-        else
-            plane_uint8_t(w, (const uint8_t *)x, (uint8_t *)y);
-    }
+    const int64_t stride = w->stride[2];
+    job->columns = outputs_within(w, 2, BLOCK / w->kernel[1]);
+    job->pitch = (job->columns - 1) * stride + w->kernel[2];
+    if (stride == 2 && job->pitch % 2 == 1 && (job->pitch + 1) * w->kernel[1] <= BLOCK)
+        job->pitch++;
+    job->in_pairs = stride == 2 && job->pitch % 2 == 0;
+    job->lines = outputs_within(w, 1, BLOCK / job->pitch);
+    job->rows = (job->lines - 1) * w->stride[1] + w->kernel[1];
+    const int whole = job->lines == w->out[1] && job->columns == w->out[2];
+    const int64_t strides = ht_ceil_div(job->rows, w->stride[1]) * w->stride[1];
+    job->planes = whole ? ht_max64(1, BLOCK / (strides * job->pitch)) : 1;
+    if (job->planes > 1)
+        job->rows = strides; /* so that the rows of windows of all planes lie at equal distances */
 }
 
 /* Whether the windows are of bytes, and ran. */
@@ -266,9 +355,12 @@ static int max_bytes(const ht_call *call, const ht_window *w)
     for (int axis = 0; axis < 3; axis++)
         if (w->dilation[axis] != 1)
             return 0;
-    byte_pool job = {.call = call, .w = w, .planes = w->n * w->c};
+    const int is_signed = dtype == HT_INT8;
+    byte_pool job = {.call = call, .w = w, .is_signed = is_signed, .least = is_signed ? 0x80 : 0,
+                     .all_planes = w->n * w->c};
+    choose_block(&job);
     const double cost = (double)call->out[0]->size * (double)(w->kernel[0] * w->kernel[1] + w->kernel[2]);
-    job.parts = ht_parts(call, job.planes, cost);
+    job.parts = ht_parts(call, job.all_planes, cost);
     ht_parallel(call->team, job.parts, max_bytes_part, &job);
     return 1;
 }
