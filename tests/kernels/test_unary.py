@@ -227,6 +227,36 @@ def test_parameters() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("op", "p0", "p1", "reference"),
+    [
+        ("celu", -1, 0, lambda v: np.where(v < 0, -np.expm1(-v), v)),
+        (
+            "celu",
+            -0.3,
+            0,
+            lambda v: np.where(v < 0, np.float32(-0.3) * np.expm1(v / np.float32(-0.3)).astype(np.float32), v),
+        ),
+        ("celu", 1e-3, 0, lambda v: np.where(v < 0, np.float32(1e-3) * np.expm1(v / np.float32(1e-3)), v)),
+        ("celu", 40, 0, lambda v: np.where(v < 0, 40 * np.expm1(v / 40), v)),
+        ("elu", -2, 0, lambda v: np.where(v < 0, -2 * np.expm1(v), v)),
+        ("selu", -2, -3, lambda v: -3 * np.where(v < 0, -2 * np.expm1(v), v)),
+        ("leaky_relu", -2, 0, lambda v: np.where(v < 0, -2 * v, v)),
+        ("swish", -2, 0, lambda v: v * special.expit(-2 * v)),
+        ("hard_sigmoid", -0.25, 0.75, lambda v: np.clip(-0.25 * v + 0.75, 0, 1)),
+    ],
+)
+def test_unusual_parameters(variant: str, op: str, p0: float, p1: float, reference: Callable[[Array], Array]) -> None:
+    """Also where the power of e is the largest finite number, or just too large."""
+    big = np.concatenate([np.linspace(85, 91, 121), [1e3, 1e30, 3e38], np.logspace(-30, 1.9, 80)])
+    x = np.concatenate([big, -big, -0.3 * big, 0.3 * big]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        expected = reference(x.astype(np.float64)).astype(np.float32)
+    # The error of an argument of exp(v), half a unit of v, is v times as large in the result.
+    np.testing.assert_allclose(unary(x, op, p0, p1, variant=variant), expected, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_integers(variant: str, dtype: str) -> None:
     info = np.iinfo(dtype)

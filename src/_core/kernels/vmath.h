@@ -64,14 +64,14 @@ HT_INLINE vf vf_exp_nonpositive(vf x)
 #endif
 }
 
-/* exp(x) - 1 for x <= 88; accurate near zero too. */
+/* exp(x) - 1; accurate near zero too. Half of it is computed first, because 2^n may be infinite where exp(x) is not. */
 HT_INLINE vf vf_expm1(vf x)
 {
     vf n, r;
-    x = vf_min(vf_set1(88.0f), vf_max(vf_set1(-30.0f), x));
+    x = vf_min(vf_set1(89.0f), vf_max(vf_set1(-30.0f), x)); /* beyond: infinity and -1 */
     const vf p = vf_exp_reduce_(x, &n, &r);
-    const vf power = vf_scale2(vf_set1(1.0f), n);
-    return vf_fma(power, vf_fma(p, r * r, r), power - vf_set1(1.0f));
+    const vf power = vf_scale2(vf_set1(0.5f), n), half = vf_fma(power, vf_fma(p, r * r, r), power - vf_set1(0.5f));
+    return half + half;
 }
 
 /* Natural logarithm; log(0) = -inf, log(x < 0) = NaN. (log1p(f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1]:
