@@ -324,13 +324,22 @@ def _elements(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     return np.ndarray(shape, dtype, data)
 
 
+def _unpacked(packed: NDArray[np.uint8], bits: int, element: np.dtype[Any], dims: tuple[int, ...]) -> NDArray[Any]:
+    """Elements of less than a byte, each in a byte of its own."""
+    array = unpack_bits(packed, bits, math.prod(dims))
+    if element.name == "int4":  # with the sign in all high bits, the bytes are the same numbers as int8
+        array ^= 8
+        array -= 8
+    return array.view(element).reshape(dims)
+
+
 def _from_raw(data: memoryview, dtype: int, dims: tuple[int, ...]) -> NDArray[Any]:
     """Elements stored little-endian (the order of all supported hosts); sub-byte types are packed from the low bits."""
     element = _numpy_dtype(dtype)
     bits = element_bits(dtype)
     if bits < 8:
         packed = np.frombuffer(data, np.uint8)
-        array = unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+        array = _unpacked(packed, bits, element, dims)
         release_pages(packed)
         return array
     array = _elements(data, element, dims)
@@ -359,7 +368,7 @@ def _from_typed(data: memoryview, message: tuple[int, int], dtype: int, dims: tu
     bits = element_bits(dtype)
     if bits in (2, 4):
         packed = integers.astype(np.uint8)
-        return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+        return _unpacked(packed, bits, element, dims)
     if dtype == _BOOL:
         integers = (integers & 0xFFFFFFFF != 0).astype(np.int64)  # the field has 32 bits; protobuf drops the others
     if bits == 6:

@@ -151,6 +151,39 @@ def test_elements_of_4_bits_pass_between_devices(dtype: Any, zero: int, made_by:
                 assert np.array_equal(compiled(x)[0], reference(model, {"x": x})[0])
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4])
+@pytest.mark.parametrize("stored", ["raw", "numbers", "made"])
+def test_constants_of_4_bits(stored: str, dtype: Any) -> None:
+    """As the file stores them, or as another node makes them, which leaves the high bits of their bytes open."""
+    w = np.arange(-8 if dtype is ml_dtypes.int4 else 0, 8 if dtype is ml_dtypes.int4 else 16, dtype=np.int8)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"]),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    if stored == "made":
+        nodes.insert(0, helper.make_node("QuantizeLinear", ["floats", "one", "zero"], ["w"]))
+        weights = numpy_helper.from_array(w.astype(np.float32).reshape(4, 4), "floats")
+    else:
+        raw = numpy_helper.from_array(w.astype(dtype).reshape(4, 4), "w")
+        weights = raw if stored == "raw" else helper.make_tensor("w", element, [4, 4], w.tolist())
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (3, 4))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (3, 4))],
+        [
+            weights, numpy_helper.from_array(np.float32(0.5), "s"), numpy_helper.from_array(np.float32(1), "one"),
+            numpy_helper.from_array(np.array(0, dtype), "zero"),
+        ],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.eye(3, 4, dtype=np.float32)
+    for device in ("CPU", "TEMPLATE"):
+        compiled = Core().compile_model(model.SerializeToString(), device)
+        np.testing.assert_array_equal(compiled({"x": x})[0], w.reshape(4, 4)[:3] * np.float32(0.5))
+
+
 def test_int32_is_quantized_in_float32() -> None:
     feeds = {"x": np.array([1, 3, -7, 1000], np.int32), "scale": np.array(2, np.float32), "zero": np.array(9, np.int8)}
     assert run(model_of("QuantizeLinear", feeds, opset=13), feeds)[0].tolist() == [9, 11, 5, 127]

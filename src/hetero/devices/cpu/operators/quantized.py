@@ -334,7 +334,9 @@ def _in_bytes(context: Context, x: Value) -> Value:
     if kernel_dtype == x.dtype:
         return x
     if x.data is not None:
-        return Value(kernel_dtype, x.shape, x.data.astype(kernel_dtype))
+        stored, (low, high) = x.data.view(kernel_dtype), _NIBBLES[x.dtype.name]
+        is_extended = low <= stored.min(initial=0) and stored.max(initial=0) <= high
+        return Value(kernel_dtype, x.shape, stored if is_extended else x.data.astype(kernel_dtype))
     # NumPy keeps an element in the low bits of its byte, and does not define the others.
     y = binary(context, "bitwise_and", _with_dtype(x, _BYTE), context.scalar(15, _BYTE))
     if kernel_dtype == _BYTE:
