@@ -74,6 +74,18 @@ VALUES: dict[str, tuple[list[Node], dict[str, Any], int, list[int]]] = {
         17,
         [1, 1],
     ),
+    "Mod": (
+        [
+            made("Neg", ["s"], "n"),
+            made("Mod", ["n", "c"], "p"),
+            made("Mod", ["n", "c"], "q", fmod=1),
+            made("Neg", ["q"], "r"),
+            made("Concat", ["p", "r"], "v", axis=0),
+        ],
+        {"c": 5},
+        17,
+        [1, 4, 4, 1],
+    ),
     "Min, Max": ([made("Min", ["s", "c"], "m"), made("Max", ["m", "d"], "v")], {"c": [5], "d": [2]}, 17, [4, 5]),
     "by float": (
         [
@@ -134,6 +146,11 @@ def test_values(core: hetero.Core, case: str) -> None:
     model = network([SIZES, *nodes, fill], constants, opset)
     assert inferred(core, model, (4, 6)) == tuple(expected)
     assert core.compile_model(model, "TEMPLATE")(np.zeros((4, 6), np.float32))[0].shape == tuple(expected)
+
+
+def test_values_from_constants_alone(core: hetero.Core) -> None:
+    nodes = [made("Identity", ["c"], "v"), made("Reshape", ["x", "v"], "y")]
+    assert inferred(core, network(nodes, {"c": [3, -1]}), (4, 6)) == (3, 8)
 
 
 # The last node, with the vector v = [6, 4], and the shape of y.
@@ -247,9 +264,11 @@ def random_program(rng: np.random.Generator) -> tuple[list[Node], dict[str, Any]
         name, one, other = f"v{number}", *(str(rng.choice(pool)) for _ in range(2))
         constants[f"c{number}"] = rng.integers(-3, 4, int(rng.integers(1, 3))).tolist()
         op = str(
-            rng.choice(["Add", "Sub", "Mul", "Div", "Min", "Max", "Gather", "Slice", "Concat", "Where", "Abs", "Neg"])
+            rng.choice(
+                ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Gather", "Slice", "Concat", "Where", "Abs", "Neg"]
+            )
         )
-        if op in ("Gather", "Div", "Add", "Mul", "Sub", "Min", "Max"):
+        if op in ("Gather", "Div", "Mod", "Add", "Mul", "Sub", "Min", "Max"):
             nodes.append(made(op, [one, str(rng.choice([other, f"c{number}"]))], name))
         elif op == "Slice":
             constants |= {f"b{number}": rng.integers(-3, 4, 1).tolist(), f"e{number}": rng.integers(-3, 4, 1).tolist()}

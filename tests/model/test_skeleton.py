@@ -140,3 +140,18 @@ def test_a_constant_whose_declared_type_has_no_shape(ir_version: int, place: str
     model = read_model(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 12)], ir_version=ir_version))
     assert shape_of(model, "y") == (2, 3, 8)
     assert shape_of(model, "steps") == (1,)
+
+
+@pytest.mark.parametrize("rank", [4, 16, 17])
+def test_short_vectors_of_floats_stay_whatever_their_names(make_model: Make, rank: int) -> None:
+    """Exporters give the scales of a Resize long names; a vector of 17 elements could be a bias."""
+    name = "/layers/layers.0/" * 12 + "scales"
+    scales = oh.make_tensor("", 1, [rank], [2.0] * rank)
+    nodes = [
+        oh.make_node("Constant", [], [name], name, value=scales),
+        oh.make_node("Resize", ["x", "", name], ["y"]),
+    ]
+    inputs = [oh.make_tensor_value_info("x", 1, [1] * rank)]
+    found = shape_of(read_model(make_model(nodes, inputs, [oh.make_empty_tensor_value_info("y")])), "y")
+    assert found is not None
+    assert (found == (2,) * rank) == (rank <= 16)

@@ -26,7 +26,6 @@ __all__ = ["MOST_ELEMENTS", "computed_shapes", "known_conditions"]
 MOST_ELEMENTS = 256
 """Of the small values from which shapes may follow."""
 _MOST_RANK = 2  # of the same values
-_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape"})  # the operators with which such computations begin
 _MOST_DIMS = 64  # of NumPy's arrays
 _LARGEST = 2**40  # sizes and numbers of elements that could occur; larger results are not followed
 _FIRST_BROADCASTING_OPSET = 7  # before, Add and others had the attributes axis and broadcast
@@ -44,8 +43,6 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
     """Value -> type, for results with open dims that become known. ``type_of`` returns the type of a value as far as it
     is known."""
     names = _names(rows)
-    if not _SOURCES.intersection(names):
-        return {}
     used = [number for number, name in enumerate(names) if name in _SHAPES]
     opened = {
         node
@@ -291,6 +288,13 @@ def _arithmetic(compute: Callable[[_Array, _Array], _Array]) -> Callable[[_Node]
     return apply
 
 
+def _remainder(node: _Node) -> _Array:
+    first, second = node.values()
+    if first.dtype != second.dtype or not second.all():
+        raise _Unknown
+    return np.asarray((np.fmod if node.attributes.get("fmod", 0) else np.mod)(first, second))
+
+
 def _divide(first: _Array, second: _Array) -> _Array:
     if not second.all():
         raise _Unknown
@@ -350,6 +354,7 @@ _VALUES: Mapping[str, Callable[[_Node], _Array]] = {
     "Sub": _arithmetic(np.subtract),
     "Mul": _arithmetic(np.multiply),
     "Div": _arithmetic(_divide),
+    "Mod": _remainder,
     "Min": _arithmetic(np.minimum),
     "Max": _arithmetic(np.maximum),
     "Equal": _arithmetic(np.equal),

@@ -25,9 +25,8 @@ __all__ = ["SPARSE", "has_negative_sizes", "hidden_length", "hide", "other_infos
 _GRAPH, _OPSET, _FUNCTION = 7, 8, 25  # of ModelProto
 _INITIALIZER, _INPUT, _VALUE_INFO = 5, 11, 13  # of GraphProto
 
-# The maximum sizes of constants that stay, in B.
-_CONSTANT_BYTES = 1024
-_FLOAT_BYTES = 128
+_CONSTANT_BYTES = 1024  # the maximum size of a constant that stays, in B
+_MOST_FLOATS = 16  # elements of a vector that stays: roi of Resize, two for each of up to eight axes
 _FLOATS = (1, 10, 11, 16)  # float32, float16, float64, bfloat16
 
 # Data propagation, which follows shapes computed by nodes, treats every vector of known length as a shape and creates a
@@ -137,11 +136,13 @@ def hidden_length(dim: Dim) -> Dim:
 
 
 def _kept(file: ModelFile) -> NDArray[np.bool_]:
-    """Which constants stay, judged by their size in the file."""
+    """Which constants stay, judged by their size in the file, which includes the names of Constant nodes."""
     size = file.constant_end - file.constant_start
     rank = np.diff(file.constant_dims_indptr)
+    length = np.where(rank == 0, 1, _MOST_FLOATS + 1)
+    length[rank == 1] = file.constant_dims[file.constant_dims_indptr[:-1][rank == 1]]
     is_float = np.isin(file.constant_dtype, _FLOATS)
-    small = np.where(is_float, (size <= _FLOAT_BYTES) & (rank <= 1), size <= _CONSTANT_BYTES)
+    small = (size <= _CONSTANT_BYTES) & (~is_float | (length <= _MOST_FLOATS))
     return np.asarray(small & (file.constant_kind != SPARSE))
 
 
