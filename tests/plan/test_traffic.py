@@ -42,8 +42,13 @@ def test_sizes_that_are_not_known(core: hetero.Core) -> None:
     assert plan.values[0] == BoundaryValue("a", "float32", ("batch", 3), None, 1, (2,))
     assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 0, 0, 2, 0, 2)
     assert "2 unknown" in str(plan)
+    assert plan.unknown_sizes == "set 'batch', as in shapes={'batch': 1} or --dim batch=1"
+    assert str(plan).count(plan.unknown_sizes) == 1  # in the warning about the limit
+    assert f"\n\nunknown sizes: {plan.unknown_sizes}" in str(core.plan(model, "CPU"))
     plan = core.plan(model.with_types({"x": (np.float32, (5, 3))}), DEVICES)
     assert [value.bytes for value in plan.values] == [60, 60]
+    assert not plan.unknown_sizes
+    assert "unknown" not in str(plan)
     assert plan.totals[1] == DeviceTotals("CPU", 1, 1, 0, 60, 60, 0, 120, 0)
 
 

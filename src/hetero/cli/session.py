@@ -65,6 +65,12 @@ class Session:
             self._ports = model.inputs
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
 
+    def make_inputs(self, choice: InputChoice) -> dict[str, Any]:
+        """Arrays for the inputs, to whose sizes the model is set."""
+        arrays = {entry.name: entry.array for entry in choice.make(self.inputs)}
+        self._model = with_shapes(self.model, {name: array.shape for name, array in arrays.items()})
+        return arrays
+
     @property
     def inputs(self) -> Sequence[Port]:
         """The inputs of the model, with the symbolic dims of the file."""

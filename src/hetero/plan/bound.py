@@ -14,6 +14,7 @@ from ..assign.memory.footprint import Footprint, footprint
 from ..assign.memory.values import values_of
 from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..assign.request import AssignmentRules
+from ..assign.within_memory import how_to_set_sizes
 from ..errors import memory_errors
 from ..model.identity import graph_digest
 from .record import PlanRecord
@@ -143,6 +144,11 @@ class BoundPlan(PlanRecord):
     def totals(self) -> tuple[DeviceTotals, ...]:
         partition = self.assignment.partition
         return device_totals(self.devices, partition, self.boundary, self.footprint, self.limits)
+
+    @property
+    def unknown_sizes(self) -> str:
+        unknown = int(self.footprint.unknown.sum())
+        return how_to_set_sizes(self.assignment.model, unknown) if unknown else ""
 
     @functools.cached_property
     @memory_errors()

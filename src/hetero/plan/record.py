@@ -92,6 +92,11 @@ class PlanRecord(abc.ABC):
         """Possible problems: unused devices, tiny islands, pins that cost subgraphs or time."""
 
     @property
+    def unknown_sizes(self) -> str:
+        """How to set the sizes of the model if values have unknown sizes; empty otherwise, and for a loaded plan."""
+        return ""
+
+    @property
     @abc.abstractmethod
     def latency(self) -> PredictedLatency | None:
         """The predicted latency, if nodes were assigned by cost."""

@@ -67,6 +67,10 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
         if len(notes) > _MOST_NOTES:
             yield f"and {counted(len(notes) - _MOST_NOTES, 'node')} more with notes"
     warnings = plan.warnings
+    how = plan.unknown_sizes
+    if how and not any(how in warning.message for warning in warnings):
+        yield ""
+        yield f"unknown sizes: {how}"
     if warnings:
         yield ""
         for warning in warnings[:_MOST_WARNINGS]:
@@ -112,11 +116,16 @@ def _timeline(plan: PlanRecord, latency: PredictedLatency) -> Iterator[str]:
     ]
     used = sorted({run.stage for run in runs})
     lanes = [run._replace(stage=used.index(run.stage)) for run in runs]
-    letters = (
-        "" if plan.num_subgraphs < 10 else ", a is 10" if plan.num_subgraphs < 36 else ", a is 10, z is 35, 0 is 36"
+    lines = draw_runs([devices[device] for device in used], lanes, width=100)
+    yield f"subgraphs by time, {duration(latency.total_s)} ({_legend(lines, 'a subgraph')}):"
+    yield from lines
+
+
+def _legend(lines: Sequence[str], what: str) -> str:
+    """The signs in a drawing of `draw_runs`."""
+    return (
+        f"dots are idle time{f', + is {what} too short for its number' if any('+' in line for line in lines) else ''}"
     )
-    yield f"subgraphs by time, {duration(latency.total_s)} (a dot is idle time{letters}):"
-    yield from draw_runs([devices[device] for device in used], lanes)
 
 
 def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
@@ -151,8 +160,9 @@ def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
     seconds = [stage.total_s for stage in stages]
     requests = len(stages) + 2
     end = timeline(seconds, requests)[-1].end if stages else 0.0
-    yield f"the first {requests} requests, {duration(end)}:"
-    yield from draw_timeline([f"{number} {stage.device}" for number, stage in enumerate(stages, 1)], seconds, requests)
+    lines = draw_timeline([f"{number} {stage.device}" for number, stage in enumerate(stages, 1)], seconds, requests)
+    yield f"the first {requests} requests, {duration(end)} ({_legend(lines, 'a request')}):"
+    yield from lines
 
 
 def _subgraphs(plan: PlanRecord) -> Iterator[str]:

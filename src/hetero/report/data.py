@@ -45,6 +45,7 @@ def report_data(plan: PlanRecord, profiles: Profile | Iterable[Profile] | None =
             for one in plan.totals
         ],
         "warnings": [clean(warning.message) for warning in plan.warnings],
+        "unknown_sizes": clean(plan.unknown_sizes),
     }
     if not isinstance(plan, Plan):
         keys = [key for part in plan.subgraphs for key in part.nodes]

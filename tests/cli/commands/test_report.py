@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from command_line import Invoke, Json
 
 LIST = ("-d", "HETERO:FPGA,CPU")
+
+
+def report_data() -> Any:
+    return json.loads(re.findall(r'id="data">(.*?)</script>', Path("report.html").read_text())[0])
 
 
 def test_report(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
@@ -35,9 +42,22 @@ def test_a_run_of_a_pipeline(hetero: Invoke, diamond_path: Path) -> None:
     """Several inferences are in flight."""
     policy = ("--property", "MODEL_DISTRIBUTION_POLICY=PIPELINE_PARALLEL")
     hetero("report", diamond_path, "-d", "HETERO:CPU.0,CPU.1", *policy, "--run")
-    text = Path("report.html").read_text()
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
+    data = report_data()
     spans, stages = data["run"]["spans"], data["stages"]
     assert "predicted" not in data["run"]
     assert set(spans["request"]) == set(range(len(stages) + 3))
     assert set(spans["subgraph"]) == {first for first, _ in stages}
+
+
+@pytest.mark.filterwarnings("default:FPGA may exceed its limit")
+def test_sizes_of_a_model_that_leaves_them_open(hetero: Invoke, two_inputs_path: Path) -> None:
+    """With --run, they are those of the inputs."""
+    open_sizes = "set 'batch', 'length', as in shapes={'batch': 1} or --dim batch=1"
+    command = "report", two_inputs_path, *LIST, "--force"
+    assert "may exceed" in hetero(*command).stderr
+    pages = [report_data()]
+    for options in ("--run",), ("--dim", "batch=2", "--dim", "length=3"):
+        assert "may exceed" not in hetero(*command, *options).stderr
+        pages.append(report_data())
+    assert [page["unknown_sizes"] for page in pages] == [open_sizes, "", ""]
+    assert [set(page["values"]["bytes"]) for page in pages] == [{-1}, {4, 12}, {24, 72}]

@@ -12,7 +12,6 @@ from ..planning import Planning, planning_options
 if TYPE_CHECKING:
     from ...plan import Plan
     from ...plugin.profile import Profile
-    from ..inputs import InputChoice
     from ..session import Session
 
 __all__ = ["command"]
@@ -59,12 +58,13 @@ def command(
     session = Session(model, planning)
     chosen = InputChoice(**choice)
     session.state_sizes(chosen)
+    arrays = session.make_inputs(chosen) if timed else {}
     config = planning.config()
     with progress("Reporting") as tell:
         plan = session.plan(planning, config)
         tell(0.3)
         _check_overlays(plan, overlays, timed, force)
-        profiles = _run(session, plan, config, chosen) if timed else []
+        profiles = _run(session, plan, config, arrays) if timed else []
         tell(0.6)
         from ...report.html import write_report
 
@@ -93,13 +93,12 @@ def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) ->
         check_output(os.path.join(folder, f"hetero_{kind}_{file_stem(plan.model_name)}.json"), force)
 
 
-def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> list[Profile]:
+def _run(session: Session, plan: Plan, config: dict[str, Any], arrays: dict[str, Any]) -> list[Profile]:
     """The counters of an inference, or of a pipeline, of enough inferences in flight to fill it. Other inferences come
     before, because the first ones also plan memory."""
     flight = 1 if plan.pipeline is None else len(plan.pipeline.stages) + 3
     limit = {} if plan.pipeline is None else {"QUEUE_LIMIT": 0}
     compiled = session.core.compile_model(session.model, plan, {**config, **limit, "PERF_COUNT": True})
-    arrays = {entry.name: entry.array for entry in choice.make(session.ports(compiled))}
     requests = [compiled.create_infer_request() for _ in range(flight)]
     if flight == 1:
         requests[0].infer(arrays)

@@ -39,7 +39,7 @@ function grouped(rows, keys) {
  */
 class Data {
   constructor(json) {
-    Object.assign(this, { model: json.model, policy: json.policy, generator: json.generator, warnings: json.warnings });
+    Object.assign(this, { model: json.model, policy: json.policy, generator: json.generator, warnings: json.warnings, unknownSizes: json.unknown_sizes });
     this.strings = json.strings;
     this.devices = json.run ? json.run.devices : json.devices;
     this.totals = json.totals;

@@ -53,6 +53,7 @@ class Details {
         ["Subgraphs", data.numSubgraphs.toLocaleString("en")],
         ["Nodes", data.numNodes.toLocaleString("en")],
         ["Boundary values", `${data.valueNames.length.toLocaleString("en")}, ${data.sizeOf(data.valueNames.keys())}`],
+        ["Unknown sizes", data.unknownSizes],
         ["Policy", data.policy],
         [data.run?.predicted ? "Predicted" : "Run", data.run ? timeText(data.runLength) : ""],
         ["Made by", data.generator],
