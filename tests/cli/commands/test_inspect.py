@@ -111,3 +111,24 @@ def test_constants_of_nodes_and_of_nested_graphs_count(hetero: Invoke, hetero_js
     text = hetero("inspect", "c.onnx").stdout
     assert "2 nodes, 1 initializer and 3 Constant nodes with 26 parameters, 84 B" in text
     assert "2 graphs inside nodes with 4 constants, 18 parameters, 60 B" in text
+
+
+def test_inputs_with_a_default(hetero: Invoke, hetero_json: Json) -> None:
+    names = [f"w{i}" for i in range(23)]
+    infos = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in ("x", *names, "y")]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Sum", ["x", *names], ["y"])],
+        "g",
+        infos[:-1],
+        infos[-1:],
+        [numpy_helper.from_array(np.ones(2, np.float32), name) for name in names],
+    )
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), "defaults.onnx")
+    found = hetero_json("inspect", "defaults.onnx")
+    assert [port["name"] for port in found["inputs"]] == ["x"]
+    assert found["default_inputs"] == [{"name": name, "dtype": "float32", "shape": [2]} for name in names]
+    shown = hetero("inspect", "defaults.onnx").stdout
+    assert "Inputs with a default" in shown
+    assert "w19" in shown
+    assert "w20" not in shown
+    assert "and 3 more" in shown

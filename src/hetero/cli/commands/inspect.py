@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,8 @@ from ..options import json_option, model_argument, new_command
 from ..planning import Planning, link_option
 
 __all__ = ["command"]
+
+_MOST_DEFAULTS = 20  # inputs with a default that are listed: some exporters make every weight one
 
 
 @new_command("inspect model.onnx")
@@ -37,7 +39,7 @@ def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None
         _print(summary)
 
 
-def _ports(ports: Sequence[Any]) -> list[dict[str, Any]]:
+def _ports(ports: Iterable[Any]) -> list[dict[str, Any]]:
     return [
         {
             "name": port.name,
@@ -55,6 +57,7 @@ def _onnx(session: Any) -> dict[str, Any]:
     import numpy as np
 
     from ...errors import ModelError
+    from ...model.types import Port
 
     model = session.model
     constants, numbers = model.constants, model.file_constants.tolist()
@@ -72,6 +75,8 @@ def _onnx(session: Any) -> dict[str, Any]:
             continue  # strings, and tensors without a stated location
     counts = np.bincount(model.op_type_of, minlength=len(model.op_types)).tolist()
     operators = sorted(zip(model.op_types, counts, strict=True), key=lambda entry: (-entry[1], entry[0]))
+    types = {name: model.type_of(model.value_id(name)) for name in model.default_inputs}
+    defaults = [Port(name, known.dtype, known.shape) for name, known in types.items()]
     affinity: dict[str, int] = {}
     for device in model.affinity.values():
         affinity[device] = affinity.get(device, 0) + 1
@@ -84,6 +89,7 @@ def _onnx(session: Any) -> dict[str, Any]:
         "ir_version": model.ir_version,
         "opsets": dict(model.opsets),
         "inputs": _ports(model.inputs),
+        "default_inputs": _ports(defaults),
         "outputs": _ports(model.outputs),
         "nodes": model.num_nodes,
         "operators": dict(operators),
@@ -208,12 +214,16 @@ def _print(summary: Mapping[str, Any]) -> None:
             f"{counted(summary['entries'], 'entry').replace('entrys', 'entries')}, "
             f"{byte_size(summary['weight_bytes'])} of weights; intact ({summary['verified']})"
         )
-    for what in ("inputs", "outputs"):
+    for title, key in (("Inputs", "inputs"), ("Inputs with a default", "default_inputs"), ("Outputs", "outputs")):
+        ports = summary.get(key, ())
         rows = [
             (shorten(port["name"]), port["dtype"] or "?", shape_text(port["shape"], compact=True))
-            for port in summary[what]
+            for port in ports[: _MOST_DEFAULTS if key == "default_inputs" else None]
         ]
-        print_table(what.capitalize(), (what[:-1], "dtype", "shape"), rows)
+        if len(rows) < len(ports):
+            rows.append((f"and {len(ports) - len(rows):,} more", "", ""))
+        if rows or key != "default_inputs":
+            print_table(title, (key[:-1].split("_")[-1], "dtype", "shape"), rows)
     if summary["kind"] == "onnx":
         _print_onnx(summary)
         return
