@@ -35,7 +35,7 @@ def test_json_is_what_save_writes(hetero: Invoke, hetero_json: Json, diamond_pat
     assert found == json.loads(Path("p.json").read_text())
     assert found["affinity"] == {"first": "FPGA", "norm": "CPU", "gate": "FPGA", "sum": "FPGA", "last": "FPGA"}
     assert "already exists" in hetero("plan", diamond_path, *LIST, "--save", "p.json", code=1).stderr
-    assert "Wrote p.json" in hetero("plan", diamond_path, *LIST, "--save", "p.json", "-f").stdout
+    assert "Wrote p.json" in hetero("plan", diamond_path, *LIST, "-o", "p.json", "-f").stdout
 
 
 def test_pins_and_policy(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_arrays_go_in_and_out(hetero: Invoke, hetero_json: Json, diamond_path: P
         assert found["saved"] == {"path": "out.npz", "arrays": {"y": "y"}}
         np.testing.assert_array_equal(np.load("out.npz")["y"], expected)
     assert found["outputs"][0]["max"] == pytest.approx(expected.max())
-    assert "Wrote out.npz" in hetero("run", diamond_path, "--save", "out.npz", "-f").stdout
+    assert "Wrote out.npz" in hetero("run", diamond_path, "-o", "out.npz", "-f").stdout
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.npy", "out.csv"])

@@ -34,7 +34,9 @@ _POLICIES = ("auto", "linear", "documented")
     help="Show what would change if a device also supported these operators.",
 )
 @click.option("--missing-ops", is_flag=True, help="Show which missing operators cause the most subgraphs.")
-@click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for --plan. It can be edited.")
+@click.option(
+    "-o", "--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for --plan. It can be edited."
+)
 @click.option(
     "--dot",
     metavar="FOLDER",

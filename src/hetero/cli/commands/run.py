@@ -16,7 +16,7 @@ __all__ = ["command"]
 @model_argument()
 @planning_options("Device to run on [default: CPU, or the device of an exported model].")
 @input_options
-@click.option("--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
+@click.option("-o", "--save", metavar="FILE.npz", type=click.Path(), help="Write the outputs, by name.")
 @force_option
 @click.option("-pc", "--counters", "counted", is_flag=True, help="Show the time of each node and subgraph.")
 @click.option("--trace", metavar="FILE.json", type=click.Path(), help="Write a trace for Perfetto or Chrome.")
