@@ -148,7 +148,7 @@ def test_as_text_and_file(tmp_path):
     plan = CORE.plan(model, "HETERO:CPU.0,CPU.1", PIPELINE)
     text = str(plan)
     assert "pipeline of 2 stages: a result every" in text
-    assert "1 CPU.0  |1111" in text
+    assert "1 CPU.0  |1-" in text
     assert "2 CPU.1  |....." in text
     plan.save(tmp_path / "plan.json")
     assert len(json.loads((tmp_path / "plan.json").read_text())["pipeline"]["stages"]) == 2
