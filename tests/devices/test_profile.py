@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from hetero.devices.profile import Cost, OpConstraints, ProfilePlugin, load_profile
@@ -176,15 +176,16 @@ def test_constraints(write: Write, ops: str, reason: str | None) -> None:
     assert reasons(write, ops, model) == expected
 
 
-def open_sizes() -> Model:
-    """Inner sizes that the file leaves open although they follow from the input."""
+def open_sizes(*, computed: bool = True) -> Model:
+    """Inner sizes that the file leaves open although they follow from the input. ``computed``: whether a node reads
+    them."""
     nodes = [
         helper.make_node("Concat", ["x", "x"], ["c"], "c", axis=1),
         helper.make_node("Shape", ["c"], ["s"], "s"),
-        helper.make_node("Relu", ["c"], ["r"], "r"),
+        helper.make_node("Relu", ["c"], ["r" if computed else "y"], "r"),
         helper.make_node("Reshape", ["r", "s"], ["y"], "y"),
     ]
-    model = model_of(*nodes).to_proto()
+    model = model_of(*(nodes if computed else nodes[::2])).to_proto()
     model.graph.value_info.extend(
         [
             helper.make_tensor_value_info("c", TensorProto.FLOAT, ["unk__0", "unk__1", "unk__2", "unk__3"]),
@@ -205,11 +206,43 @@ def test_sizes_that_a_file_leaves_open_are_inferred_for_rules_about_sizes(write:
 
 
 def test_no_other_rule_infers_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for devices without rules about sizes, nor for models that state all sizes."""
+    """Neither for devices without rules about sizes, nor for models that state all sizes, unless nodes read them."""
     monkeypatch.setattr(ValueTypes, "with_inner_sizes", lambda types: pytest.fail("inferred"))
-    reasons(write, 'Relu = { dtypes = ["float32"], max_rank = 4 }', open_sizes())
+    reasons(write, 'Relu = { dtypes = ["float32"], max_rank = 4 }', open_sizes(computed=False))
     static = "Relu = { static = true, max_size = { 0 = 1 } }"
     assert reasons(write, static, model_of(helper.make_node("Relu", ["x"], ["y"]))) == {}
+
+
+@pytest.mark.parametrize("batch", [2, "batch"])
+def test_nodes_that_compute_known_sizes_run_with_their_readers(write: Write, batch: int | str) -> None:
+    """A profile need not list them. Without known sizes, they are nodes like others."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "r"),
+        helper.make_node("Shape", ["r"], ["s"], "s"),
+        helper.make_node("Gather", ["s", "zero"], ["n"], "n"),
+        helper.make_node("Concat", ["n", "rest"], ["v"], "v", axis=0),
+        helper.make_node("Reshape", ["r", "v"], ["f"], "f"),
+        helper.make_node("Shape", ["f"], ["y"], "y"),  # an output, which no supported node reads
+        helper.make_node("Relu", ["f"], ["z"], "z"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [2]), helper.make_tensor_value_info("z", 1, None)],
+        [numpy_helper.from_array(np.array([0]), "zero"), numpy_helper.from_array(np.array([-1]), "rest")],
+    )
+    model = read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    core = hetero.Core()
+    core.register_plugin("NPU", write('name = "NPU"\nruns_on = "CPU"\n[ops]\nRelu = {}\nReshape = {}'))
+    plan = core.plan(model, "HETERO:NPU,CPU")
+    on_cpu = {key for key, device in plan.affinity.items() if device == "CPU"}
+    assert on_cpu == ({"y"} if batch == 2 else {"s", "n", "v", "y"})
+    assert plan.num_subgraphs == (2 if batch == 2 else 4)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 12
+    y, z = core.compile_model(model, plan)({"x": x}).values()
+    np.testing.assert_array_equal(y, [2, 12])
+    np.testing.assert_array_equal(z, np.maximum(x, 0).reshape(2, 12))
 
 
 def test_types_of_shapes_and_masks_are_no_data(write: Write) -> None:

@@ -38,7 +38,8 @@ excludes, for example, a shape in an int64 tensor. If a type or size is unknown,
 
 An operator that occurs in patterns is supported only where one of them matches (`Pattern`). A pattern with a chain of
 one operator and nothing else also allows it alone. Nodes that depend on constants only, such as QuantizeLinear of
-weights, are computed when the model is compiled: they are supported wherever a node that reads them is. With
+weights, are computed when the model is compiled: they are supported wherever a node that reads them is. Nodes that
+compute known sizes belong to each supported node that needs their results. With
 ``flops_per_s`` per element type, other types take the lowest; a unit of nodes that matches a pattern computes in the
 type of its first node's first input.
 
@@ -483,7 +484,7 @@ class ProfilePlugin(Plugin):
         found = constant_nodes(model)
         constant = np.zeros(model.num_nodes, np.bool_) if found is None else found
         # Only a unit keeps the nodes that compute sizes with their reader; alone they gain nothing on the device.
-        sizes = size_nodes(model, constant) if self.profile.patterns else np.zeros(model.num_nodes, np.bool_)
+        sizes = size_nodes(model, constant)
         is_fixed = model.is_constant | np.append(constant | sizes, False)[model.producer]  # -1 selects the last entry
         texts: dict[tuple[str, str | None], str] = {}  # equal reasons share a string
         for index, (name, required) in refusals(model, self.profile.ops, is_fixed).items():
@@ -516,7 +517,7 @@ class ProfilePlugin(Plugin):
         ignored: its results do not depend on them.
         """
         patterns = self.profile.patterns
-        if not patterns and not executed.units:
+        if not patterns and not executed.units and not sizes.any():
             return []
         is_refused = np.zeros(model.num_nodes, np.bool_)
         is_refused[list(reasons)] = True
@@ -533,7 +534,7 @@ class ProfilePlugin(Plugin):
                 where = " or ".join(list(dict.fromkeys(listed))[:_FEW_PATTERNS])
                 why = f"the profile of {self.name} supports {name} only in {where}"
                 reasons.update(dict.fromkeys(np.flatnonzero((model.op_type_of == number) & lone).tolist(), why))
-        if not patterns:
+        if not patterns and executed.units:
             in_unit = np.zeros(model.num_nodes, np.bool_)
             in_unit[np.concatenate(executed.units)] = True
             why = f"{self.profile.runs_on} runs it only together with nodes that {self.name} does not support"
@@ -568,8 +569,8 @@ class ProfilePlugin(Plugin):
         # Nodes that are inside the whole model may make outputs of a submodel, which HETERO then folds.
         is_constant = None if is_listed.all() else constant_nodes(model)
         lacking = np.flatnonzero(~is_listed if is_constant is None else ~(is_listed | is_constant)).tolist()
-        if self.profile.patterns:  # the nodes that compute a size may be in several subgraphs
-            lacking = [index for index in lacking if not makes_sizes(model, index)]
+        # The nodes that compute a size may be in several subgraphs.
+        lacking = [index for index in lacking if not makes_sizes(model, index)]
         if lacking:
             unlisted = [model.nodes[index] for index in lacking]
             reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}
