@@ -2438,6 +2438,20 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         "onnxruntime",
+        "it does not write sums of no products of integers",
+        lambda case: _is("MatMulInteger")(case) and _is_empty(case),
+    ),
+    Known(
+        "onnxruntime",
+        "its Softplus in recurrent operators overflows in the exponential",
+        lambda case: (
+            _is("RNN", "GRU", "LSTM")(case)
+            and b"softplus" in [name.lower() for name in _attributes(case).get("activations", ())]
+        ),
+        lambda case, difference: difference.endswith(("inf", "nan")),
+    ),
+    Known(
+        "onnxruntime",
         "its Softplus of float16 overflows in the exponential",
         lambda case: _is("Softplus")(case) and "float16" in _types(case),
     ),
