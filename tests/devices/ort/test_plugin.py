@@ -729,7 +729,12 @@ def test_threads_and_options(core: hetero.Core, diamond: hetero.Model) -> None:
     assert options(INFERENCE_NUM_THREADS=2, NUM_STREAMS=8).intra_op_num_threads == 1
     assert entry(options(), "force_spinning_stop") == "1"
     assert entry(options(), "intra_op.allow_spinning") == ""
-    assert entry(options(ORT_ALLOW_SPINNING=True), "force_spinning_stop") == ""
+    assert entry(options(), "intra_op.spin_duration_us") == "1000"
+    many = usable_processors() + 1
+    assert entry(options(INFERENCE_NUM_THREADS=many), "intra_op.allow_spinning") == "0"
+    always = options(INFERENCE_NUM_THREADS=many, ORT_ALLOW_SPINNING=True)
+    for name in ("force_spinning_stop", "intra_op.spin_duration_us", "intra_op.allow_spinning"):
+        assert entry(always, name) == ""
     never = options(ORT_SESSION_CONFIG={"session.intra_op.allow_spinning": "0"})
     assert entry(never, "intra_op.allow_spinning") == "0"
     level = options(DISABLE_TRANSFORMATIONS=True).graph_optimization_level
