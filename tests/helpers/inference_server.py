@@ -170,5 +170,6 @@ def new_processes() -> Iterator[None]:
     before, subprocess.run = subprocess.run, _run  # type: ignore[assignment]
     try:
         yield
+        assert subprocess.run is _run, "what is undone later would end the use of the server"
     finally:
         subprocess.run = before  # type: ignore[assignment]

@@ -29,9 +29,10 @@ Make = Callable[..., onnx.ModelProto]
 
 
 @pytest.fixture(autouse=True)
-def in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(isolation, "_kept", OrderedDict())
-    with new_processes():
+def in_processes_of_their_own() -> Iterator[None]:
+    """Without the fixture `monkeypatch`, so that what a test patches is undone before this ends."""
+    with pytest.MonkeyPatch.context() as patch, new_processes():
+        patch.setattr(isolation, "_kept", OrderedDict())
         yield
 
 
