@@ -22,6 +22,8 @@ from ray_cases import ENVIRONMENT, SYSTEM, TESTS
 pytestmark = [pytest.mark.slow, pytest.mark.hosts]
 
 HEAD, OTHER = "10.77.31.1", "10.77.31.2"
+# Packets of a host that is cut off get lost, so three health checks time out before Ray says that it is dead.
+TIMEOUT = {"health_check_timeout_ms": 2000}
 DRIVER = """
 import subprocess, sys, warnings
 import numpy as np
@@ -107,7 +109,7 @@ def test_a_model_over_two_hosts_and_what_becomes_of_it_when_the_wire_is_cut(host
         return said
 
     try:
-        system = f"--system-config={json.dumps(SYSTEM)}"
+        system = f"--system-config={json.dumps(SYSTEM | TIMEOUT)}"
         on(0, *begin, "--head", f"--node-ip-address={HEAD}", "--port=6379", "--include-dashboard=false", system)
         # Each host has its own folder, but this machine has one file system, where Ray would look for the head's.
         on(1, *begin, f"--address={HEAD}:6379", f"--node-ip-address={OTHER}", f"--temp-dir={folders[1]}/ray")
