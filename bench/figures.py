@@ -36,8 +36,8 @@ import real_models
 from table import Table
 
 ROOT = Path(__file__).parents[1]
-FIGURES, PARTITIONER, README = "docs/figures.md", "docs/partitioner-figures.md", "README.md"
-PAGES = (FIGURES, PARTITIONER, README)
+FIGURES, PARTITIONER, PLAN, README = "docs/figures.md", "docs/partitioner-figures.md", "docs/plan.md", "README.md"
+PAGES = (FIGURES, PARTITIONER, PLAN, README)
 LOADED = 0.05  # of the machine's CPU time: if other processes take more, the table says so
 WIDTH = 120  # columns of a page
 SUMMARY = "summary"
@@ -153,6 +153,7 @@ TABLES: Mapping[str, Figure] = {
     ),
     "optimum": Figure(PARTITIONER, "optimum.py", "--graphs 30 --max-nodes 6"),
     "peers": Figure(PARTITIONER, "peers.py --limit 30", "--sizes 100 --kinds chain", ("torch", "openvino")),
+    "planning": Figure(PLAN, "planning.py", "--nodes 1000 --kinds chain"),
 }
 """In the order of the pages."""
 
