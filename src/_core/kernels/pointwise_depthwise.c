@@ -3,8 +3,8 @@
  *
  * The result of the 1x1 convolution, which may be several times as large as x and y, is never in memory: of a band of
  * its rows, some channels at a time are computed in the L2 cache and read there. The inputs of a band are packed once
- * for all channels of a unit, while the first of them are computed. The rows that a band shares with the next, the height of the kernel - stride, are kept for
- * it.
+ * for all channels of a unit, while the first of them are computed. The rows that a band shares with the next (as many as
+ * the height of the kernel - stride) are kept for it.
  *
  * in: x[N][C][H][W]; w1 by pack_b with ints (1, C, M, 1); bias1[M] or NULL; w2[M][1][height][width]; bias2[M] or NULL.
  * out: y[N][M][rows][columns]; overlaps no input.
