@@ -54,10 +54,11 @@ static int64_t rows_read(const ht_conv *c, int64_t y0, int64_t y1, int64_t *firs
     return *first - begin;
 }
 
-/* A band of a unit: output rows [y0, y1), of which [first, end) of the input are read. */
+/* A band: rows [y0, y1) of the result, and the rows [first, end) that they need of the depthwise convolution's input. */
 typedef struct {
-    int64_t y0, y1, first, end, padding;
-    int64_t known; /* of these input rows, the first so many were kept from the band before */
+    int64_t y0, y1, first, end;
+    int64_t padding; /* rows before `first` */
+    int64_t known;   /* rows from `first` on that the band before has kept */
 } band_rows;
 
 static band_rows band_of(const ht_conv *c, int64_t y0, int64_t y1, int64_t known_end)
@@ -87,15 +88,16 @@ static void convolve_channels(const convolutions *job, const ht_conv *band, int6
     ht_conv_depthwise(&c, 0, count);
 }
 
-/* Copies so many floats of each of `count` channels. */
-static void copy_rows(float *to, int64_t to_channel, const float *from, int64_t from_channel, int64_t count, int64_t floats)
+/* Copies `floats` floats of each of `count` channels. */
+static void copy_rows(float *to, int64_t to_channel, const float *from, int64_t from_channel, int64_t count,
+                      int64_t floats)
 {
     for (int64_t i = 0; i < count && floats > 0; i++)
         memcpy(to + i * to_channel, from + i * from_channel, (size_t)floats * sizeof(float));
 }
 
-/* Channels [m0, m1) of a band of an image. kept: of each of these channels room for `kept_channel` floats, where the rows
- * of the band before are, and into which those for the next band go, from row `next_first` on. */
+/* Channels [m0, m1) of a band of an image. kept: `kept_channel` floats for each of these channels. They hold the rows that
+ * the band before has kept, and receive the rows for the next band, which begins at row `next_first` of the input. */
 static void compute_band(const convolutions *job, int64_t image, int64_t m0, int64_t m1, const band_rows *band,
                          int64_t next_first, float *kept, int64_t kept_channel, float *scratch)
 {
@@ -252,7 +254,8 @@ int HT_KERNEL(pointwise_depthwise)(const ht_call *call)
     c.out_channels = maps;
     convolutions job = {.depthwise = c, .x = (const float *)x->data, .w = (const float *)w->data,
                         .bias = bias ? (const float *)bias->data : NULL, .channels = k, .activation = (int)ints[0],
-                        .p0 = (float)call->floats[0], .p1 = (float)call->floats[1], .rows = ht_ceil_div(c.out[1], bands), .call = call};
+                        .p0 = (float)call->floats[0], .p1 = (float)call->floats[1],
+                        .rows = ht_ceil_div(c.out[1], bands), .call = call};
     ht_unary_clip_range(job.activation, job.p0, job.p1, &job.low, &job.high);
     const double cost = (double)x->dims[2] * (double)x->dims[3] * (double)(batch * maps) * (double)k +
                         (double)y->size * (double)c.taps;

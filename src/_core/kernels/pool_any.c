@@ -139,7 +139,7 @@ DEFINE_MAX(uint8_t, 0)
  * also where the rows of x are short, and small planes share a block. */
 enum {
     BLOCK = 1 << 13, /* bytes; two blocks are in the L1 cache */
-    PIECE = 32,      /* loops and copies take whole pieces, and write the bytes after their end, which are written later */
+    PIECE = 32,      /* loops and copies take whole pieces: what they write after their end is written again later */
     ROOM = BLOCK + 2 * PIECE
 };
 
@@ -186,6 +186,13 @@ HT_INLINE void largest_of_three(const uint8_t *restrict a, const uint8_t *restri
         to[i] = larger_of(larger_of(a[i], b[i], is_signed), c[i], is_signed);
 }
 
+HT_INLINE void swap(uint8_t **a, uint8_t **b)
+{
+    uint8_t *const first = *a;
+    *a = *b;
+    *b = first;
+}
+
 /* The largest of `taps` elements of *from, `step` apart, from each on. Swaps *from and *to; the result is *from. Returns
  * how many results there are. */
 HT_INLINE int64_t combine(uint8_t **from, uint8_t **to, int64_t size, int64_t taps, int64_t step, const int is_signed)
@@ -197,9 +204,7 @@ HT_INLINE int64_t combine(uint8_t **from, uint8_t **to, int64_t size, int64_t ta
             largest_of_three(*from, *from + step, *from + 2 * step, *to, whole_pieces(size), is_signed);
         else
             larger_of_two(*from, *from + more * step, *to, whole_pieces(size), is_signed);
-        uint8_t *const made = *to;
-        *to = *from;
-        *from = made;
+        swap(from, to);
     }
     return size;
 }
@@ -222,9 +227,7 @@ HT_INLINE int64_t combine_rows(const byte_pool *job, uint8_t **from, uint8_t **t
         else
             largest_of_three(row, row + pitch, row + 2 * pitch, *to + line * pitch, whole_pieces(pitch), is_signed);
     }
-    uint8_t *const made = *to;
-    *to = *from;
-    *from = made;
+    swap(from, to);
     return lines * pitch;
 }
 

@@ -334,7 +334,7 @@ def test_streams_run_at_the_same_time(core: hetero.Core) -> None:
 
 
 def test_cancelled_runs_leave_the_request_usable(core: hetero.Core) -> None:
-    x = normal(304, 304)  # a driver for processors takes ten times as long for 300, which is no multiple of 8
+    x = normal(304, 304)  # a multiple of 8: with 300, pocl takes ten times as long
     nodes = [node("MatMul", ["x" if at == 0 else f"v{at}", "w"], [f"v{at + 1}"]) for at in range(800)]
     model = core.read_model(model_of(nodes, {"x": x}, {"w": np.eye(304, dtype=np.float32)}, outputs=["v800"]))
     request = core.compile_model(model, "OPENCL").create_infer_request()

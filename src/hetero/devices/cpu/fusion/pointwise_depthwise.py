@@ -31,8 +31,8 @@ from .matching import maker_of
 __all__ = ["join"]
 
 _MOST_CHANNELS = 128
-"""Maximum channels of the input. With more, the result of the 1x1 convolution is computed for so long that writing and
-reading it no longer matters, and the joined convolutions take up to a tenth longer than separate ones."""
+"""Maximum channels of the input. With more, the 1x1 convolution takes much longer than writing and reading its result,
+and the joined convolutions take up to a tenth longer than separate ones."""
 
 _LEAST_CHANNELS = 16
 """Minimum channels of the result of the 1x1 convolution: a panel of weights."""
